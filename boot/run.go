@@ -73,10 +73,7 @@ func (p *Pod) writeLastStatus() error {
 // supervisor and the waiter have closed their copies of the ready pipe.
 func (p *Pod) ready() error {
 	p.Log.Info("pod is running", "apps", len(p.Apps))
-	defer func() {
-		go releaseStartMemory()
-		time.AfterFunc(settled, releaseStartMemory)
-	}()
+	time.AfterFunc(settled, releaseStartMemory)
 	if p.Inherited.Ready == nil {
 		return nil
 	}

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// settled is when a pod that has just been started uses what it will use: the supervisor releases the memory of its
-// start when the pod is ready, and again after three seconds.
+// settled is when the supervisor has released the memory of its start, which it does after three seconds.
 const settled = 4 * time.Second
 
 // memory measures the proportional set size of everything that looks after n
