@@ -16,8 +16,8 @@ func callCommand(c *cli) *cobra.Command {
 		Use:   "call POD NAME [ARGS…]",
 		Short: "execute a call-in of the pod's stager by its name",
 		Long: `call executes the call-in /opt/stager/NAME of the pod's stager with the caller's stdin, stdout and
-stderr, for call-ins that the launcher does not know. Options of the launcher come before POD; all
-that follows NAME is the call-in's.`,
+stderr, for call-ins that the launcher does not know. Options of the launcher come before POD; all arguments
+after NAME are the call-in's.`,
 		Annotations:       map[string]string{exitStatusAnnotation: "The call-in's."},
 		ValidArgsFunction: c.completePods(1, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.call(cmd.Context(), args) },

@@ -81,7 +81,7 @@ func nextStep(err error) string {
 			return fmt.Sprintf("; did you mean %q?", near[0])
 		}
 	case errors.Is(err, daemon.ErrNoStager):
-		return "; import it with launcher image import STAGER.aci, or name another one as defaultStagerImage"
+		return "; import it with launcher image import STAGER.aci, or set defaultStagerImage"
 	case errors.Is(err, images.ErrNotFound):
 		return "; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an " +
 			"image of a registry"
@@ -90,7 +90,7 @@ func nextStep(err error) string {
 	case errors.Is(err, images.ErrUnsigned):
 		return "; import it again with its signature beside it, as FILE.asc"
 	case errors.Is(err, pods.ErrEnded):
-		return "; launcher logs shows what it has written, launcher restart starts another like it"
+		return "; launcher logs shows the output, launcher restart starts a new pod like it"
 	case errors.Is(err, pods.ErrNotFound):
 		return "; launcher ps --all lists the pods"
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:

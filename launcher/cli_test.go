@@ -68,7 +68,7 @@ func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 		"start p":                         `unknown command "start"; did you mean run or restart?`,
 		"ps x":                            "ps: want no arguments",
 		"run --name":                      "run: flag needs an argument: --name",
-		"run --net x example.com/one":     `run: no network "x": the configuration has no container_networks; --net host and --net none are always there`,
+		"run --net x example.com/one":     `run: no network "x": the configuration has no container_networks; --net host and --net none always work`,
 		"run --net= example.com/one":      `run: invalid argument "" for "--net" flag: want a network`,
 		"validate --net x p.json":         `validate: no network "x"`,
 		"logs --tail x p":                 `logs: invalid argument "x" for "-n, --tail" flag: want a number of lines`,

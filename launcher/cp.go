@@ -16,12 +16,12 @@ import (
 func cpCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp POD[:APP]:PATH HOSTPATH|-  |  cp HOSTPATH|- POD[:APP]:PATH",
-		Short: "copy files between the host and an app that runs",
+		Short: "copy files between the host and a running app",
 		Long: `cp copies a file or a folder from an app to the host or from the host to an app, by the rules of cp(1):
-into a folder that exists, or under the name of PATH. PATH/. is the contents of a folder. Of - the source is a tar
-archive from stdin, which is unpacked into a folder, and the target a tar archive to stdout.
+into a folder that exists, or under the name of PATH. PATH/. is the contents of a folder. With - as the source, cp
+unpacks a tar archive from stdin into a folder; with - as the target, it writes a tar archive to stdout.
 
-PATH is inside the app's root, with its volumes, and what it leads to may change while the app runs. Links below it
+PATH is inside the app's root, with its volumes; the app may change the files meanwhile. Links below PATH
 are copied as links. Files keep their mode, time and the numbers of their owner; a copy on the host has no setuid
 and setgid bits. Devices, FIFOs, sockets and the kernel's own files, such as those of /proc, are left out, each with
 a warning.`,
@@ -90,9 +90,9 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 func (c *cli) checkCopy(from, to, fromPod, toPod string) error {
 	switch {
 	case fromPod == "" && toPod == "":
-		return usageError{"cp: one of the two must be POD:PATH or POD:APP:PATH"}
+		return usageError{"cp: one argument must be POD:PATH or POD:APP:PATH"}
 	case fromPod != "" && toPod != "":
-		return usageError{"cp: both are in pods; copy to the host first, or use launcher cp " + from +
+		return usageError{"cp: both arguments are in pods; copy to the host first, or use launcher cp " + from +
 			" - | launcher cp - " + to}
 	case to == "-" && isTerminal(c.stdout):
 		return usageError{"cp: stdout is a terminal; want a file or a pipe for the archive"}

@@ -19,7 +19,7 @@ import (
 type envFlags struct{ given, fromFiles []pods.Environment }
 
 func (e *envFlags) declare(flags *pflag.FlagSet) {
-	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass the caller's on, NAME", func(text string) error {
+	flags.FuncP("env", "e", "set a variable, `NAME=VALUE`, or pass your own, NAME", func(text string) error {
 		one, err := parseEnv(text)
 		e.given = append(e.given, one)
 		return err
@@ -50,7 +50,7 @@ func parseEnv(text string) (pods.Environment, error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
 		if value, ok = os.LookupEnv(name); !ok {
-			return pods.Environment{}, fmt.Errorf("no variable %s to pass on; want NAME=VALUE", quoted(name))
+			return pods.Environment{}, fmt.Errorf("no variable %s in your environment; want NAME=VALUE", quoted(name))
 		}
 	}
 	return environment(name, value)

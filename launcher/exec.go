@@ -23,12 +23,12 @@ func execCommand(c *cli) *cobra.Command {
 		Use:   "exec POD [APP] -- CMD…",
 		Short: "run a command in an app",
 		Long: `exec runs a command with the app's user, working directory and environment, unless options name others.
-With --tty the command has a terminal of its own; it never has the caller's, nor another file of the caller. With
---interactive it reads the caller's stdin through a pipe, otherwise its stdin is at its end.`,
+With --tty the command has its own terminal; it never gets the caller's terminal or another file of the caller. With
+--interactive it reads the caller's stdin through a pipe, otherwise its stdin is empty.`,
 		Example:           "  launcher exec --interactive --tty web -- sh\n  launcher exec -i web -- tar -x <files.tar",
 		ValidArgsFunction: c.completePods(1, true),
 		Annotations: map[string]string{exitStatusAnnotation: "The command's; 125 if the launcher or the stager " +
-			"could not run it, 126 if it is not executable, 127 if it is not there."},
+			"could not run it, 126 if it is not executable, 127 if it is missing."},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Environment = env.all()
 			return c.execute(cmd, args, o, interactive)
@@ -36,7 +36,7 @@ With --tty the command has a terminal of its own; it never has the caller's, nor
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.TTY, "tty", "t", false, "give the command its own terminal")
-	flags.BoolVarP(&interactive, "interactive", "i", false, "pass your stdin on to the command")
+	flags.BoolVarP(&interactive, "interactive", "i", false, "pass your stdin to the command")
 	env.declare(flags)
 	declareUser(flags, &o.User, &o.Group)
 	flags.StringVarP(&o.WorkingDirectory, "workdir", "w", "", "the working `DIRECTORY`")

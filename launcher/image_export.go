@@ -14,12 +14,12 @@ func imageExportCommand(c *cli) *cobra.Command {
 		Use:   "export IMAGE FILE",
 		Short: "write an image into a file",
 		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store
-does not keep the file of an image that is not signed: it is built again from the image's manifest and files, and a
-warning says so if its ID is another one. A FILE that exists is an error.
+does not keep the file of an unsigned image: export rebuilds the ACI from the image's manifest and files, and warns if
+the ID changes. A FILE that exists is an error.
 
 FILE has the files of all images that the image depends on, such as its layers, and runs anywhere. Only the images
 that a signed image depends on, or images with a pathWhitelist, are written beside it, as FILE.1, FILE.2 and so on.
-A message says which.`,
+A message names these files.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,13 +37,13 @@ func (c *cli) exportImage(ctx context.Context, ref, path string) error {
 		return err
 	}
 	if done.Merged > 0 {
-		c.say(fmt.Sprintf("%s has the image with the files of all images that it depends on (%d)", path, done.Merged))
+		c.say(fmt.Sprintf("%s includes the files of the image's dependencies (%d)", path, done.Merged))
 	}
 	if len(done.Beside) > 0 {
 		c.say(fmt.Sprintf("import %s with %s, because the image depends on them", strings.Join(done.Beside, " "), path))
 	}
 	for _, file := range done.Others {
-		c.warn(file + " is built again from the image's files, so its ID is another one")
+		c.warn(file + " is rebuilt from the image's files, with another ID")
 	}
 	return nil
 }

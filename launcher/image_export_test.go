@@ -20,7 +20,7 @@ func TestExportWarnsOfAnotherID(t *testing.T) {
 	}
 	layered := strings.TrimSpace(h.run("image", "import", h.ociImage("/entry", "word")))
 	other := filepath.Join(h.dir, "other.aci")
-	if r := h.try("image", "export", layered, other); r.code != 0 || !strings.Contains(r.stderr, "its ID is another one\n") {
+	if r := h.try("image", "export", layered, other); r.code != 0 || !strings.Contains(r.stderr, "with another ID\n") {
 		t.Errorf("of an image that was converted: %+v", r)
 	}
 	if again := strings.TrimSpace(h.run("image", "import", other)); again == layered {
@@ -73,11 +73,11 @@ func (h *host) dependent(more string, signed bool) {
 
 // What export has written of an image with dependencies runs on a machine that has nothing else.
 func TestAnExportedImageRunsElsewhere(t *testing.T) {
-	const rebuilt = "launcher: warning: FILE is built again from the image's files, so its ID is another one"
+	const rebuilt = "launcher: warning: FILE is rebuilt from the image's files, with another ID"
 	t.Run("layers", func(t *testing.T) {
 		h := bareHost(t)
 		h.run("image", "import", h.layered("web", "one", "two"))
-		other := h.exported("web", []string{""}, "launcher: FILE has the image with the files of all images that it depends on (2)", rebuilt)
+		other := h.exported("web", []string{""}, "launcher: FILE includes the files of the image's dependencies (2)", rebuilt)
 		other.starts("web")
 		root := other.listed()["web"].Rootfs
 		for file, want := range map[string]string{"layer-a": "one", "layer-b": "two"} {

@@ -18,7 +18,7 @@ func killCommand(c *cli) *cobra.Command {
 		Use:   "kill POD [APP]",
 		Short: "send a signal to the main processes of a pod's apps",
 		Long: `kill sends a signal, SIGKILL unless --signal names another, to the main process of an app, or of each app
-that runs. The pod goes on as its policies say; stop stops it.`,
+that runs. The pod's restart and exit policies then apply.`,
 		Args:              wants(1, 2, "POD [APP]"),
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.kill(cmd.Context(), args, sig) },

@@ -27,7 +27,7 @@ func logsCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs POD [APP]",
 		Short: "show the output of a pod's apps",
-		Long: `logs shows the output of an app, or of all apps of the pod in the order of time. On a terminal, lines of
+		Long: `logs shows the output of an app, or of all apps of the pod in chronological order. On a terminal, lines of
 several apps begin with the app's name, and control characters but newline and tab become \xNN, unless --raw passes
 them on; a file or pipe gets every byte as it was written. --follow ends when the apps have ended, with their last
 byte.`,

@@ -70,7 +70,7 @@ func TestANameOfTheStagerIsSquatted(t *testing.T) {
 	if stager != good {
 		t.Errorf("the stager is %s, want %s", stager, good)
 	}
-	for _, words := range []string{"not signed; the image does not count", "signed by an unknown key; the image does not count", "dependencies, which"} {
+	for _, words := range []string{"not signed; the image is ignored", "signed by an unknown key; the image is ignored", "dependencies, which"} {
 		if !strings.Contains(warnings, words) {
 			t.Errorf("no %q in the warnings:\n%s", words, warnings)
 		}
@@ -232,7 +232,7 @@ func TestTrustCommands(t *testing.T) {
 	h.refuse(1, "unknown key", "run", "example.com/one")
 	public, fingerprint := filepath.Join(h.dir, "keys.asc"), h.key.Fingerprint()
 	h.refuse(1, "is not confirmed: compare the fingerprint", "trust", "add", public)
-	h.refuse(1, "not one that --fingerprint confirms", "trust", "add", "--fingerprint", newKey(t).Fingerprint(), public)
+	h.refuse(1, "matches no --fingerprint", "trust", "add", "--fingerprint", newKey(t).Fingerprint(), public)
 	if out := h.run("trust", "list"); strings.Count(out, "\n") != 1 {
 		t.Errorf("trust list: %s", out)
 	}

@@ -60,7 +60,7 @@ func (f *netFlags) check(command string, all []networks.Network) error {
 	}
 	for _, r := range f.requests {
 		if _, err := networks.Find(all, r.Name); err != nil {
-			return usageError{command + ": " + err.Error() + "; --net host and --net none are always there"}
+			return usageError{command + ": " + err.Error() + "; --net host and --net none always work"}
 		}
 	}
 	return nil

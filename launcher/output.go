@@ -44,10 +44,10 @@ func (c *cli) escape(to, stream io.Writer) (escaped io.Writer, flush func() erro
 	return w, w.Flush
 }
 
-// printOutput prints what apps have written last.
+// printOutput prints the last output of apps.
 func printOutput(out io.Writer, all []pods.AppOutput) {
 	for _, app := range all {
-		fmt.Fprintf(out, "launcher: app %q has written:\n", app.App)
+		fmt.Fprintf(out, "launcher: last output of app %q:\n", app.App)
 		for _, line := range app.Lines {
 			fmt.Fprintf(out, "  %s\n", printable(line))
 		}

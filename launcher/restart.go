@@ -15,8 +15,8 @@ func restartCommand(c *cli) *cobra.Command {
 		Use:   "restart POD…",
 		Short: "stop pods and start them again in the background",
 		Long: `restart stops each pod, unless it has ended, starts it again as it was started, in the background, and
-prints its new UUID. Its volumes go on; what the pod wrote to its roots is lost, and its logs are once the new pod is
-up. A pod that does not start again stays in ps --all, with its logs.`,
+prints the new UUID. The new pod takes over the volumes. Changes in the apps' roots are lost; the logs are deleted
+when the new pod is up. A pod that does not start again stays in ps --all, with its logs.`,
 		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.restart(cmd.Context(), args) },

@@ -21,15 +21,15 @@ func runCommand(c *cli) *cobra.Command {
 		Use:   "run POD.json | IMAGE [-- ARGS…]",
 		Short: "start a pod",
 		Long: `run starts the pod of a pod manifest, or a pod of one app from an image, and shows the output of its apps.
-It ends when all apps have ended, with the first exit code that is not 0; --exit-policy never keeps the pod until a
-signal stops it. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the pod.
+run ends when all apps have ended, with the first exit code that is not 0. With "--exit-policy never" the pod stays
+until a signal stops it. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the pod.
 
-With --detach it prints the pod's UUID when all apps have been started, and the pod goes on: the pod of an image
-ends with its app, the pod of a manifest stays until it is stopped, unless --exit-policy says otherwise.
+With --detach, run prints the pod's UUID when all apps have been started, and leaves the pod running: the pod of an
+image ends with its app, the pod of a manifest stays until it is stopped, unless --exit-policy says otherwise.
 
 The arguments after -- follow those of the image.`,
 		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; " +
-			"130 after SIGINT; 1 if the pod does not start, 126 if an app's program is not executable, 127 if it is not there."},
+			"130 after SIGINT; 1 if the pod does not start, 126 if an app's program is not executable, 127 if it is missing."},
 		Example: `  launcher run --detach --name web --volume data=/srv/web example.com/web:1.0
   launcher run --publish 8080:80 docker://docker.io/library/nginx
   launcher run pod.json`,

@@ -64,7 +64,7 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--cap-add CAP_ALL x":             `unknown capability "CAP_ALL"; capabilities(7) lists them`,
 		"--cap-add FOO x":                 `unknown capability "FOO"; capabilities(7) lists them`,
 		"--cap-drop CHOWNS x":             `unknown capability "CHOWNS"; the nearest name is CHOWN`,
-		"--env NOT_SET_x example.com/one": `no variable "NOT_SET_x" to pass on`,
+		"--env NOT_SET_x example.com/one": `no variable "NOT_SET_x" in your environment`,
 		"--env =x example.com/one":        "want NAME=VALUE",
 		"--restart maybe example.com/one": "want never, on-failure, always",
 		"--exit-policy x example.com/one": "want never, all, failure",

@@ -17,10 +17,9 @@ import (
 func stopCommand(c *cli) *cobra.Command {
 	all, limit := false, daemon.NoLimit
 	cmd := &cobra.Command{
-		Use:   "stop POD… | --all",
-		Short: "stop pods",
-		Long: "stop returns when the pods have ended. They stay in ps --all, with their logs and volumes, " +
-			"until rm or gc.",
+		Use:               "stop POD… | --all",
+		Short:             "stop pods",
+		Long:              "stop returns when the pods have ended. The pods stay in ps --all, with logs and volumes, until rm or gc.",
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
@@ -30,8 +29,8 @@ func stopCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "stop all pods")
-	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`; else the stager's grace period "+
-		"holds, and after 60 s Kurma's", func(text string) error {
+	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`, 60 by default; the stager's "+
+		"grace period for the apps holds as well", func(text string) error {
 		seconds, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			return errors.New("want a number of seconds")

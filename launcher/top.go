@@ -27,7 +27,7 @@ func (c *cli) top(args []string) error {
 		return err
 	}
 	if pod.Ended() {
-		return fmt.Errorf("pod %q has ended; launcher logs %[1]s shows what it has written", pod.Plan.Name)
+		return fmt.Errorf("pod %q has ended; launcher logs %[1]s shows the output", pod.Plan.Name)
 	}
 	apps := daemon.AppNames(pod)
 	if len(rest) > 0 {

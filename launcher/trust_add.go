@@ -77,7 +77,7 @@ func (c *cli) confirm(key signing.Trusted, o trustOptions, answers *bufio.Reader
 		return nil
 	}
 	if len(o.fingerprints) > 0 {
-		return fmt.Errorf("key %s is not one that --fingerprint confirms", key.Fingerprint)
+		return fmt.Errorf("key %s matches no --fingerprint", key.Fingerprint)
 	}
 	if !term.IsTerminal(int(c.stdin.Fd())) {
 		return fmt.Errorf("key %s of %s is not confirmed: compare the fingerprint and add --fingerprint %[1]s",

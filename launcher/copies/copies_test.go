@@ -380,7 +380,7 @@ func TestOwnersAreThoseOfTheTree(t *testing.T) {
 	if err := os.Chown(filepath.Join(host, "d/file"), 1000, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copyTo(t, Host(), filepath.Join(host, "d/file"), tree, "/", true); err == nil || !strings.Contains(err.Error(), "its owner 1000 is none of the 1000 users and groups there") {
+	if _, err := copyTo(t, Host(), filepath.Join(host, "d/file"), tree, "/", true); err == nil || !strings.Contains(err.Error(), "owner 1000: the app has only 1000 users and groups") {
 		t.Errorf("error %v", err)
 	}
 }

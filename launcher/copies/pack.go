@@ -54,7 +54,7 @@ type packer struct {
 	holes    int64 // bytes of files that have no room on the disk
 }
 
-// inside returns an ID as the tree's users see it. One that they do not have is the kernel's number for such IDs.
+// inside returns an ID as the tree's users see it, or the kernel's overflow ID if they lack it.
 func (p *packer) inside(id uint32) int {
 	if own, ok := p.users.Inside(id); ok {
 		return int(own)
@@ -62,13 +62,13 @@ func (p *packer) inside(id uint32) int {
 	return int(id)
 }
 
-// add adds what is open with O_PATH.
+// add adds a file that is open with O_PATH.
 func (p *packer) add(at *os.File, name string) error {
 	if err := context.Cause(p.ctx); err != nil {
 		return err
 	}
 	if len(name) > maxPath {
-		return fmt.Errorf("a path in it is longer than %d bytes: %.64s…", maxPath, name)
+		return fmt.Errorf("path longer than %d bytes: %.64s…", maxPath, name)
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(at.Fd()), &stat); err != nil {

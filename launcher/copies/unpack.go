@@ -116,7 +116,7 @@ func (u *unpacker) outside(id int) (int, error) {
 		return id, nil
 	}
 	if id < 0 || id >= int(u.users.Size) {
-		return 0, fmt.Errorf("its owner %d is none of the %d users and groups there", id, u.users.Size)
+		return 0, fmt.Errorf("owner %d: the app has only %d users and groups", id, u.users.Size)
 	}
 	return id + int(u.users.HostID), nil
 }

@@ -13,8 +13,8 @@ import (
 // done.
 func (d *Daemon) appFiles(ctx context.Context, pod *pods.Pod, app string) (files copies.Tree, done func(), err error) {
 	if pod.Ended() {
-		return files, nil, fmt.Errorf("pod %q has ended, and the files of its apps are gone; those in a volume of the "+
-			"host are kept", pod.Plan.Name)
+		return files, nil, fmt.Errorf("pod %q has ended, and the files of its apps are gone, except files in host volumes",
+			pod.Plan.Name)
 	}
 	a, err := FindApp(pod, app)
 	if err != nil {
@@ -22,11 +22,11 @@ func (d *Daemon) appFiles(ctx context.Context, pod *pods.Pod, app string) (files
 	}
 	states, ok := d.askApps(ctx, pod)
 	if !ok {
-		return files, nil, fmt.Errorf("the stager of pod %q does not say which process is app %q", pod.Plan.Name, a.Name)
+		return files, nil, fmt.Errorf("the stager of pod %q does not report the process of app %q", pod.Plan.Name, a.Name)
 	}
 	pid := states[a.Name].PID
 	if pid == 0 {
-		return files, nil, fmt.Errorf("app %q of pod %q does not run; the app's files cannot be reached", a.Name,
+		return files, nil, fmt.Errorf("app %q of pod %q is not running; its files cannot be reached", a.Name,
 			pod.Plan.Name)
 	}
 	root, err := pod.OpenAppRoot(pid)

@@ -32,7 +32,7 @@ func (d *Daemon) Signal(ctx context.Context, pod *pods.Pod, app string, sig sysc
 		sent = true
 	}
 	if !sent {
-		return fmt.Errorf("pod %q: nothing runs that could be sent %s; launcher status %[1]s shows its apps", pod.Plan.Name,
+		return fmt.Errorf("pod %q has no running process for %s; launcher status %[1]s shows the apps", pod.Plan.Name,
 			unix.SignalName(sig))
 	}
 	return nil
@@ -45,7 +45,7 @@ func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]App
 		return nil, err
 	}
 	if pod.Ended() {
-		return nil, fmt.Errorf("pod %q has ended; launcher logs %[1]s shows what it has written", pod.Plan.Name)
+		return nil, fmt.Errorf("pod %q has ended; launcher logs %[1]s shows the output", pod.Plan.Name)
 	}
 	return status.Apps, nil
 }

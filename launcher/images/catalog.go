@@ -196,7 +196,7 @@ func (c *Catalog) warn(name string, found []*Image, signers []string, chosen int
 	case signers[chosen] == "":
 		text = fmt.Sprintf("image %q (%s) has no good signature by a trusted key", image.Versioned(), shortID(image))
 	case served[0] == "":
-		text = fmt.Sprintf("images called %q without a good signature by a trusted key do not count; %q (%s) is used",
+		text = fmt.Sprintf("images called %q without a good signature by a trusted key are ignored; %q (%s) is used",
 			name, image.Versioned(), shortID(image))
 	case len(served) > 1:
 		text = fmt.Sprintf("images called %q are signed by %d keys; %q (%s) is used, signed by %s; imagePins in the "+
@@ -251,12 +251,12 @@ func (c *Catalog) firstTrusted(found []*Image, check func(*Image, signing.KeyRin
 			continue
 		}
 		for _, err := range refused {
-			c.warnings = append(c.warnings, fmt.Sprintf("%v; the image does not count", err))
+			c.warnings = append(c.warnings, fmt.Sprintf("%v; the image is ignored", err))
 		}
 		return image, nil
 	}
 	if len(refused) > 1 {
-		return nil, fmt.Errorf("%w; nor can %d older ones be trusted", refused[0], len(refused)-1)
+		return nil, fmt.Errorf("%w; %d older images cannot be trusted either", refused[0], len(refused)-1)
 	}
 	return nil, refused[0]
 }
@@ -271,7 +271,7 @@ func (i *Image) Versioned() string {
 
 func shortID(image *Image) string { return image.ID[:min(len(image.ID), len(idPrefix)+12)] }
 
-// hintAtDamaged adds to ErrNotFound that there are damaged images, with unknown names.
+// hintAtDamaged adds to ErrNotFound that a damaged image, with an unknown name, may be the one.
 func hintAtDamaged(damaged []*Image, err error) error {
 	if len(damaged) == 0 || !errors.Is(err, ErrNotFound) {
 		return err

@@ -75,12 +75,12 @@ func checkInterface(name string, used []string) error {
 	case len(name) > maxInterface:
 		return fmt.Errorf("interface %q: the name is longer than %d bytes", name, maxInterface)
 	case name == "." || name == ".." || name == "all" || name == "default" || strings.ContainsAny(name, "/: \t\n\v\f\r"):
-		return fmt.Errorf("interface %q: Linux does not take that name", name)
+		return fmt.Errorf("interface %q: Linux refuses the name", name)
 	case name == "lo":
-		return errors.New(`interface "lo": every pod has it`)
+		return errors.New(`interface "lo": the name of every pod's loopback device`)
 	}
 	if slices.Contains(used, name) {
-		return fmt.Errorf("interface %q: another network of the pod has it", name)
+		return fmt.Errorf("interface %q: another network of the pod uses the name", name)
 	}
 	return nil
 }

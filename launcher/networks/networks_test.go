@@ -47,8 +47,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"name": "a", "aci": "x", "containerInterface": "{{unknown}}"}`, "containerInterface"},
 		{`{"name": "a", "aci": "x", "containerInterface": "eth{{uuid}}"}`, "longer than 15 bytes"},
 		{`{"name": "a", "aci": "x", "containerInterface": "{{random 33}}"}`, "want 1 to 32"},
-		{`{"name": "a", "aci": "x", "containerInterface": "a:b"}`, "Linux does not take"},
-		{`{"name": "a", "aci": "x", "containerInterface": "lo"}`, "every pod has it"},
+		{`{"name": "a", "aci": "x", "containerInterface": "a:b"}`, "Linux refuses the name"},
+		{`{"name": "a", "aci": "x", "containerInterface": "lo"}`, "every pod's loopback device"},
 	} {
 		if _, err := Parse([]json.RawMessage{json.RawMessage(tt.entry)}); err == nil || !strings.Contains(err.Error(), tt.words) {
 			t.Errorf("%s: %v, want %q", tt.entry, err, tt.words)

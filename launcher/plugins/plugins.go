@@ -179,7 +179,7 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 // launch starts a container and waits until it is up.
 func (c *Containers) launch(ctx context.Context, name string, image *images.Image) (*pods.Pod, error) {
 	if c.Hold == "" {
-		return nil, errors.New("start plugin: the program that holds its container is not known; is /proc mounted?")
+		return nil, errors.New("start plugin: the path of this program is unknown; is /proc mounted?")
 	}
 	planner, err := c.Planner()
 	if err != nil {

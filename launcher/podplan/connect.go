@@ -152,7 +152,7 @@ func mappingsOf(port types.ExposedPort, to types.Port) (all []networks.PortMappi
 // checkHostIP reports whether a port of the host's address can lead to a pod.
 func checkHostIP(ip string) error {
 	if ip == net.IPv6loopback.String() {
-		return fmt.Errorf("hostIP %s: Linux routes no packets from it to a pod; want 127.0.0.1 or another address", ip)
+		return fmt.Errorf("hostIP %s: Linux routes no packets from ::1 to a pod; want 127.0.0.1 or another address", ip)
 	}
 	return nil
 }

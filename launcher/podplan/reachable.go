@@ -21,12 +21,12 @@ func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []stri
 		}
 		for _, app := range m.Apps() {
 			if mayBeRoot(app.App.User) && writes(app, v.Name) && p.Reachable(v.Source) {
-				who := "of user 0"
+				who := "user 0"
 				if !isRoot(app.App.User) {
-					who = fmt.Sprintf("of user %q, who may be user 0,", app.App.User)
+					who = fmt.Sprintf("user %q, possibly user 0", app.App.User)
 				}
-				all = append(all, fmt.Sprintf("pod %q: app %q %s writes to %q, where other users of the host can "+
-					"execute what it makes set-user-ID; make a folder above it mode 700, or the volume readOnly",
+				all = append(all, fmt.Sprintf("pod %q: app %q (%s) can write set-user-ID programs to %q, and other users "+
+					"of the host can execute them; give a folder above mode 700, or make the volume readOnly",
 					plan.Name, app.Name, who, v.Source))
 				break
 			}

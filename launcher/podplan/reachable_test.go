@@ -33,8 +33,8 @@ func TestVolumesThatOthersReachAreWarnedOf(t *testing.T) {
 				imageID(1), tt.user, name, tt.point, mounts, tt.volume)
 			_, warnings, err := p.FromManifest("p.json", []byte(document), Options{})
 			text := strings.Join(warnings, "\n")
-			who := map[bool]string{true: `app "a" of user 0 `, false: fmt.Sprintf(`app "a" of user %q, who may be user 0, `, tt.user)}[isRoot(tt.user)]
-			if err != nil || strings.Contains(text, who+`writes to "/srv/data"`) != tt.warns || tt.warns && len(warnings) != 1 {
+			who := map[bool]string{true: `app "a" (user 0) `, false: fmt.Sprintf(`app "a" (user %q, possibly user 0) `, tt.user)}[isRoot(tt.user)]
+			if err != nil || strings.Contains(text, who+`can write set-user-ID programs to "/srv/data"`) != tt.warns || tt.warns && len(warnings) != 1 {
 				t.Errorf("%s, %s: %v, warnings %q", tt.name, kind, err, warnings)
 			}
 		}

@@ -26,7 +26,7 @@ const settingsPatience = 10 * time.Second
 // no other. The caller has locked the thread and uses it for nothing else afterwards.
 func (p *Pod) enter() error {
 	if p.State.Phase == Dead {
-		return fmt.Errorf("pod %q is dead; launcher gc deletes what is left of it", p.Plan.Name)
+		return fmt.Errorf("pod %q is dead; launcher gc deletes it", p.Plan.Name)
 	}
 	if p.State.Phase == Exited {
 		return fmt.Errorf("pod %q %w", p.Plan.Name, ErrEnded)

@@ -119,7 +119,7 @@ func (k *Keeper) disconnectOnce(deleted bool) error {
 	}
 	k.State.DisconnectError = strings.Join(strings.Split(err.Error(), "\n"), "; ")
 	if deleted {
-		return fmt.Errorf("pod %q is deleted, but what its networks keep for it stays: %s",
+		return fmt.Errorf("pod %q is deleted, but its networks still hold resources for it: %s",
 			cmp.Or(k.Plan.Name, k.Plan.UUID), k.State.DisconnectError)
 	}
 	return k.StillConnected()

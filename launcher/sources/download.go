@@ -208,7 +208,7 @@ func prepareFor(response *http.Response, file *os.File, have int64) (int64, erro
 	switch {
 	case response.StatusCode == http.StatusPartialContent && have > 0:
 		if !strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)) {
-			return 0, restart(file, errors.New("the server sends another range than the one that was asked for"))
+			return 0, restart(file, errors.New("the server sends a different range than requested"))
 		}
 		return have, nil
 	case response.StatusCode == http.StatusOK:

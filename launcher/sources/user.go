@@ -23,7 +23,7 @@ func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	}
 	account, known := accounts.Find(user)
 	if !known {
-		return errors.New("the image's /etc/passwd does not have it")
+		return errors.New("not in the image's /etc/passwd")
 	}
 	a.User, a.Group = user, group
 	if group == "" {

@@ -31,7 +31,7 @@ func TestKillAndWait(t *testing.T) {
 	if p.Status()["b"].Exited {
 		t.Error("b was killed with a")
 	}
-	if r := p.Launcher("kill", p.Name, "a"); r.Code != 1 || !strings.Contains(r.Stderr, "nothing runs that could be sent SIGKILL") {
+	if r := p.Launcher("kill", p.Name, "a"); r.Code != 1 || !strings.Contains(r.Stderr, "has no running process for SIGKILL") {
 		t.Errorf("kill of an ended app: %+v", r)
 	}
 	p.Must("kill", p.Name)

@@ -62,8 +62,8 @@ func TestCpCopiesBothWays(t *testing.T) {
 		want string
 		args []string
 	}{
-		{2, "one of the two must be POD:PATH", []string{from, out}},
-		{2, "both are in pods", []string{"copied:a:/data", "copied:b:/"}},
+		{2, "one argument must be POD:PATH", []string{from, out}},
+		{2, "both arguments are in pods", []string{"copied:a:/data", "copied:b:/"}},
 		{2, "choose one: a, b, ended", []string{from, "copied:/root"}},
 		{2, "is not POD[:APP]:PATH", []string{from, "copied:"}},
 		{1, `app "ended" of pod "copied" does not run`, []string{from, "copied:ended:/"}},

@@ -116,7 +116,7 @@ func TestForegroundShowsTheOutput(t *testing.T) {
 	if out := b.Must("ps", "--all"); !strings.Contains(out, "front  exited (3)  -    0/2 ") {
 		t.Errorf("ps --all:\n%s", out)
 	}
-	if r := b.Launcher("exec", "front", "a", "--", "true"); r.Code != 125 || !strings.Contains(r.Stderr, `pod "front" has ended; launcher logs shows what it has written`) {
+	if r := b.Launcher("exec", "front", "a", "--", "true"); r.Code != 125 || !strings.Contains(r.Stderr, `pod "front" has ended; launcher logs shows the output`) {
 		t.Errorf("exec in an ended pod: %+v", r)
 	}
 	if out := b.Must("ps", "-q") + "|" + b.Must("ps", "-aq"); len(out) != len("|")+36+len("\n") {
@@ -200,7 +200,7 @@ func TestAFailedStartShowsTheAppsLastLines(t *testing.T) {
 	path := b.Write("fails.json", doc)
 	for _, detach := range []string{"--detach=true", "--detach=false"} {
 		r := b.Launcher("run", detach, path)
-		if r.Code != 1 || !strings.HasPrefix(r.Stderr, "launcher: app \"a\" has written:\n  no database here\nlauncher: launch pod ") {
+		if r.Code != 1 || !strings.HasPrefix(r.Stderr, "launcher: last output of app \"a\":\n  no database here\nlauncher: launch pod ") {
 			t.Errorf("%s: %+v", detach, r)
 		}
 	}

@@ -52,7 +52,7 @@ func TestAPluginThatDoesNotDisconnectAPodIsReported(t *testing.T) {
 	if all := m.PS(); len(all) != 2 || all[0].State != "exited" || all[1].State != "running" || all[1].Name != "p" {
 		t.Errorf("pods after restart: %+v", all)
 	}
-	refused(`pod "p" is deleted, but what its networks keep for it stays: `, "rm", "--force", "p")
+	refused(`pod "p" is deleted, but its networks still hold resources for it: `, "rm", "--force", "p")
 
 	temporary := strings.TrimSpace(m.Must("run", "--detach", "--rm", "--name", "p", "--net", "bad", m.Write("p.json", doc)))
 	refused(again, "stop", "p")

@@ -57,7 +57,7 @@ func TestTheNextSetupOfCNIDisconnectsPodsThatWereDeletedByForce(t *testing.T) {
 	if err := errors.Join(os.Remove(lock), os.Mkdir(lock, 0o700)); err != nil { // host-local opens it as a file
 		t.Fatal(err)
 	}
-	if r := m.Launcher("rm", "--force", "gone"); r.Code != 1 || !strings.Contains(r.Stderr, `pod "gone" is deleted, but what its networks keep for it stays: `) {
+	if r := m.Launcher("rm", "--force", "gone"); r.Code != 1 || !strings.Contains(r.Stderr, `pod "gone" is deleted, but its networks still hold resources for it: `) {
 		t.Fatalf("rm of a pod whose del fails: %+v", r)
 	}
 	if err := os.Remove(lock); err != nil {

@@ -153,7 +153,7 @@ func TestAnExportedImageRunsInAnotherStore(t *testing.T) {
 	b.LayersAreNow()
 	stop()
 	file := filepath.Join(t.TempDir(), "saving.aci")
-	if r := b.Launcher("image", "export", image, file); r.Code != 0 || !strings.Contains(r.Stderr, file+" has the image with the files of all images that it depends on (1)") {
+	if r := b.Launcher("image", "export", image, file); r.Code != 0 || !strings.Contains(r.Stderr, file+" includes the files of the image's dependencies (1)") {
 		t.Errorf("%+v", r)
 	}
 	id := strings.TrimSpace(other.Must("image", "import", file))
