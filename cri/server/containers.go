@@ -46,7 +46,7 @@ func (s *Server) StartContainer(
 		return nil, err
 	}
 	if record.PodUUID != "" || record.StartError != "" {
-		return nil, fmt.Errorf("container %s has been started before", record.ID)
+		return nil, fmt.Errorf("container %s was already started", record.ID)
 	}
 	if err := s.start(ctx, &record); err != nil {
 		record.StartError, record.Failed = oneLine(err), time.Now()

@@ -25,7 +25,7 @@ func (l *locks) take(ctx context.Context, id string) (release func(), err error)
 	case <-one.free:
 	case <-ctx.Done():
 		l.leave(id, one)
-		return nil, fmt.Errorf("wait for the call before on %s: %w", id, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for an earlier call for %s: %w", id, context.Cause(ctx))
 	}
 	return func() {
 		one.free <- struct{}{}

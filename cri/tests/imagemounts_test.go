@@ -58,11 +58,11 @@ func TestImagesAreVolumes(t *testing.T) {
 func TestMountsOfImagesAreRefused(t *testing.T) {
 	p := newPod(t)
 	for want, edit := range map[string]func(*runtimeapi.Mount){
-		"at /data, which is not read-only: not supported": func(m *runtimeapi.Mount) { m.Readonly = false },
-		"at /data with a host path: not supported":        func(m *runtimeapi.Mount) { m.HostPath = "/" },
-		"at /data, which is not private: not supported":   func(m *runtimeapi.Mount) { m.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL },
-		`at /data: image "example.com/none": `:            func(m *runtimeapi.Mount) { m.Image.Image = "example.com/none" },
-		`at /data: image ` + p.image + ` has no "none"`:   func(m *runtimeapi.Mount) { m.ImageSubPath = "none" },
+		"writable mount of an image at /data: not supported":  func(m *runtimeapi.Mount) { m.Readonly = false },
+		"at /data with a host path: not supported":            func(m *runtimeapi.Mount) { m.HostPath = "/" },
+		"at /data without private propagation: not supported": func(m *runtimeapi.Mount) { m.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL },
+		`at /data: image "example.com/none": `:                func(m *runtimeapi.Mount) { m.Image.Image = "example.com/none" },
+		`at /data: image ` + p.image + ` has no "none"`:       func(m *runtimeapi.Mount) { m.ImageSubPath = "none" },
 	} {
 		config := p.script("true")
 		m := imageMount("/data", p.image, "etc")

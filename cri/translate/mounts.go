@@ -119,17 +119,17 @@ func checkMount(m *runtimeapi.Mount) error {
 	target := m.GetContainerPath()
 	switch {
 	case !path.IsAbs(target):
-		return refuse("mount target %q, which is not an absolute path", target)
+		return refuse("mount target %q, not an absolute path", target)
 	case m.GetImage() != nil && !m.GetReadonly():
-		return refuse("mount of an image at %s, which is not read-only", target)
+		return refuse("writable mount of an image at %s", target)
 	case m.GetImage() != nil && m.GetHostPath() != "":
 		return refuse("mount of an image at %s with a host path", target)
 	case m.GetImage() != nil && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
-		return refuse("mount of an image at %s, which is not private", target)
+		return refuse("mount of an image at %s without private propagation", target)
 	case m.GetRecursiveReadOnly() && !m.GetReadonly():
-		return refuse("recursively read-only mount at %s, which is not read-only", target)
+		return refuse("recursively read-only mount at %s without readonly", target)
 	case m.GetRecursiveReadOnly() && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
-		return refuse("recursively read-only mount at %s, which is not private", target)
+		return refuse("recursively read-only mount at %s without private propagation", target)
 	case len(m.GetMountOptions()) > 0:
 		return refuse("mount options at %s", target)
 	}

@@ -161,10 +161,10 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 			s.Privileged = true
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}}
 		},
-		"which is not read-only": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+		"without readonly": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", RecursiveReadOnly: true}}
 		},
-		"which is not private": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+		"without private propagation": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x", RecursiveReadOnly: true, Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER}}
 		},
 		`path "bin/ls"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
