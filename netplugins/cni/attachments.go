@@ -47,7 +47,7 @@ func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) er
 		valid = append(valid, types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
 	}
 	if err := lib.GCNetworkList(ctx, n.list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
-		return fmt.Errorf("collect what is left of earlier pods: %w", err)
+		return fmt.Errorf("collect leftovers of earlier pods: %w", err)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *netw
 			continue
 		}
 		if err := c.del(ctx, n, runtimeOf(a), true); err != nil {
-			fmt.Fprintf(os.Stderr, "disconnect pod %s, which is gone: %v\n", a.ContainerID, err)
+			fmt.Fprintf(os.Stderr, "disconnect deleted pod %s: %v\n", a.ContainerID, err)
 		}
 	}
 	return nil

@@ -156,7 +156,7 @@ func (r *remote) reserve(
 	}
 	if old, err := load[endpoint](r.state.endpointFile(endpointID(s.Name, pod.UUID, pod.Interface))); err == nil {
 		if err := r.undo(ctx, r.driver(old.Driver), &old, pod); err != nil {
-			return nil, fmt.Errorf("undo what an earlier call has left: %w", err)
+			return nil, fmt.Errorf("undo an earlier call for the pod: %w", err)
 		}
 	}
 	return r.begin(s, w, id, pod)
