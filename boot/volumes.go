@@ -59,8 +59,8 @@ func (p *Pod) prepareMounts(ctx context.Context) error {
 	return nil
 }
 
-// fillVolumes copies into an app's empty volumes without files what the app's root has at their targets. It
-// returns the other mounts, without prepared targets.
+// fillVolumes copies the files of the app's root at a volume's target into the volume, if it is an empty volume without
+// files. It returns the other mounts, without prepared targets.
 func (p *Pod) fillVolumes(
 	ctx context.Context, root string, mounts []spec.Mount, volumes []plan.EmptyVolume, filled map[string]bool,
 ) ([]spec.Mount, error) {
@@ -70,7 +70,7 @@ func (p *Pod) fillVolumes(
 		if takes && !filled[m.Source] {
 			found, err := p.fillVolume(ctx, root, m)
 			if err != nil {
-				return nil, fmt.Errorf("copy what the image has at %q into its volume: %w", m.Target, err)
+				return nil, fmt.Errorf("copy the image's files at %q into the volume: %w", m.Target, err)
 			}
 			if filled[m.Source] = found; found {
 				continue

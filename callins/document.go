@@ -127,7 +127,7 @@ func (c *Call) Process(ctx context.Context, pid int) (int, error) {
 	}
 	p.close()
 	if n.Process < 0 {
-		return 0, errors.New("learn number of process: the caller sent a negative one")
+		return 0, errors.New("learn number of process: the caller sent a negative number")
 	}
 	return n.Process, nil
 }

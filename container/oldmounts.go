@@ -29,7 +29,7 @@ func withoutAttributes(mounts []*configs.Mount) error {
 		}
 		others := func(i *mountinfo.Info) bool { return i.Mountpoint != m.Source }
 		if m.Flags&unix.MS_REC != 0 && slices.ContainsFunc(inside, others) {
-			return fmt.Errorf("mount at %s is read-only, nosuid or nodev, and has others inside: that needs Linux 5.12",
+			return fmt.Errorf("mount at %s is read-only, nosuid or nodev, and has mounts inside: needs Linux 5.12",
 				m.Destination)
 		}
 		own, err := flagsOf(m.Source)

@@ -47,7 +47,7 @@ find /sys/fs/cgroup -name cgroup.procs | grep -c . >/dev/null && echo cgroups`)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(inner, unix.MNT_DETACH) })
 	c := containerOf(t, r, s)
-	if _, err := c.Start(spec.Stdio{}); err == nil || !strings.Contains(err.Error(), "mount at /volume is read-only, nosuid or nodev, and has others inside") {
+	if _, err := c.Start(spec.Stdio{}); err == nil || !strings.Contains(err.Error(), "mount at /volume is read-only, nosuid or nodev, and has mounts inside") {
 		t.Errorf("a mount with another inside: %v", err)
 	}
 	if err := c.Destroy(); err != nil {

@@ -200,7 +200,7 @@ func (i *applier) checkPowers() error {
 		return fmt.Errorf("%w: %s are beyond the default set",
 			forbidden("os/linux/capabilities-retain-set", PowerCapabilities), quoted(beyond))
 	case i.app.Seccomp.Kind != spec.SeccompDefault && i.config.forbids(PowerSeccomp):
-		return forbidden("another seccomp filter than the default one", PowerSeccomp)
+		return forbidden("a seccomp filter other than the default", PowerSeccomp)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (i *applier) applyOne(written manifest.Isolator, before, after []manifest.I
 	}
 	v, err := row.apply(i, written.Value)
 	if err == nil && row.repeat == lastWins && slices.ContainsFunc(after, same) {
-		return ignore("a later one of the same name replaces it")
+		return ignore("a later isolator of the same name overrides it")
 	}
 	return v, err
 }

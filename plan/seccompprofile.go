@@ -85,7 +85,7 @@ func (a *appIsolators) useProfile(annotations types.Annotations, c Config, s spe
 		return err
 	case c.forbids(PowerSeccomp):
 		return fmt.Errorf("annotation %s: %w", names.SeccompProfileAnnotation,
-			forbidden("another seccomp filter than the default one", PowerSeccomp))
+			forbidden("a seccomp filter other than the default", PowerSeccomp))
 	case !s.Seccomp:
 		return fmt.Errorf("annotation %s: the runtime loads no seccomp filters", names.SeccompProfileAnnotation)
 	}

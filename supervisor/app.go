@@ -149,7 +149,7 @@ type app struct {
 }
 
 // refusedMove is the message that reports a refused move.
-const refusedMove = "state of app not changed: no such move"
+const refusedMove = "state of app not changed: invalid transition"
 
 // transition moves the app to a state. fill, which may be nil, sets the parts of the
 // status that change with it.

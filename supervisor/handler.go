@@ -60,7 +60,7 @@ func (r *run) runHandler(handler func() (spec.Container, error), end stop) (Exit
 	streams.Started()
 	_, err = waitChild(child, c, end, syscall.SIGTERM)
 	if killErr := killUntilEmpty(c, child.Done()); err == nil && killErr != nil {
-		err = fmt.Errorf("kill processes that it left: %w", killErr)
+		err = fmt.Errorf("kill processes left by the handler: %w", killErr)
 	}
 	if err != nil {
 		return Exit{}, err

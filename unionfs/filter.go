@@ -88,7 +88,7 @@ func (t *filterTree) settle(i int) error {
 	union, all := pathSet{}, len(t.images[i].Dependents) == 0
 	for _, d := range t.images[i].Dependents {
 		if d < 0 || d >= len(t.images) {
-			return fmt.Errorf("filter images: image %d is listed as a dependency of image %d, which is not there", i, d)
+			return fmt.Errorf("filter images: image %d is a dependency of image %d, which does not exist", i, d)
 		}
 		if err := t.settle(d); err != nil {
 			return err

@@ -135,10 +135,10 @@ func (r *request) parse(line string) error {
 		return refusal{status: statusBadRequest, text: "malformed request line"}
 	}
 	if version != "HTTP/1.1" && version != "HTTP/1.0" {
-		return refusal{status: statusVersion, text: "only HTTP/1.1 is spoken here"}
+		return refusal{status: statusVersion, text: "want HTTP/1.1"}
 	}
 	if version == "HTTP/1.1" && len(r.header["Host"]) != 1 {
-		return refusal{status: statusBadRequest, text: "there must be one header field Host"}
+		return refusal{status: statusBadRequest, text: "want one header field Host"}
 	}
 	where, err := url.ParseRequestURI(target)
 	if err != nil {
@@ -156,7 +156,7 @@ func (r *request) formLength() (int64, error) {
 	}
 	lengths := r.header["Content-Length"]
 	if len(lengths) == 0 || r.header["Transfer-Encoding"] != nil {
-		return 0, refusal{status: statusLengthRequired, text: "there must be a header field Content-Length"}
+		return 0, refusal{status: statusLengthRequired, text: "want a header field Content-Length"}
 	}
 	length, err := strconv.ParseUint(lengths[0], 10, 63)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || len(lengths) > 1 {

@@ -61,11 +61,11 @@ func (s *service) answer(r *request, w io.Writer) (answer, error) {
 	case found.submit != nil && r.method == "POST":
 		return s.submit(r, w, found.submit)
 	case found.submit != nil:
-		return answer{}, refusal{status: statusNoMethod, allow: "POST", text: "this takes forms, by POST"}
+		return answer{}, refusal{status: statusNoMethod, allow: "POST", text: "want POST, with a form"}
 	case r.method == "GET" || r.method == "HEAD":
 		return answer{status: statusOK, contentType: found.contentType, body: found.document}, nil
 	}
-	return answer{}, refusal{status: statusNoMethod, allow: "GET, HEAD", text: "this can only be read, by GET"}
+	return answer{}, refusal{status: statusNoMethod, allow: "GET, HEAD", text: "want GET"}
 }
 
 // submit reads r's form and returns f's answer to it.

@@ -67,7 +67,7 @@ func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 			return fmt.Errorf("prepare mount target %q: %w", m.Target, err)
 		}
 		if hides != "" {
-			log.Warn("a volume hides what the image has there", "path", m.Target, "hidden", hides)
+			log.Warn("a volume hides the image's files", "path", m.Target, "hidden", hides)
 		}
 	}
 	return nil

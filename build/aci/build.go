@@ -37,11 +37,11 @@ func parse(flags *flag.FlagSet, args []string) (options, error) {
 		return nil
 	})
 	flags.StringVar(&o.version, "version", "", "value of the manifest's version label")
-	flags.StringVar(&o.arch, "arch", "", "architecture, by Go's `name`: the manifest's arch label gets appc's name of it")
+	flags.StringVar(&o.arch, "arch", "", "Go's `name` of the architecture; the manifest's arch label gets appc's")
 	o.key.flags(flags)
 	flags.StringVar(&o.out, "o", "", "the image `file` to write")
 	flags.BoolVar(&o.keepOwners, "keep-owners", false, "keep the folder's owners instead of 0:0")
-	flags.BoolVar(&o.sign, "sign", false, "sign the image, as is always done for a stager")
+	flags.BoolVar(&o.sign, "sign", false, "sign the image; the default for a stager image")
 	flags.BoolVar(&o.unsigned, "unsigned", false, "do not sign a stager image")
 	if err := parseFlags(flags, args); err != nil {
 		return o, err

@@ -239,7 +239,7 @@ func signalAll(m cgroups.Manager, kill func(pid int, sig unix.Signal) error) (in
 		}
 		// After another error it has ended: root needs no permission (kill(2)).
 		if e := kill(pid, unix.SIGKILL); errors.Is(e, unix.EACCES) {
-			err = fmt.Errorf("kill process %d: its AppArmor profile, or another security module, "+
+			err = fmt.Errorf("kill process %d: the app's AppArmor profile, or another security module, "+
 				"denies the stager's signals: %w", pid, e)
 		}
 	}

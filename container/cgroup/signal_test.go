@@ -37,7 +37,7 @@ func TestADeniedSignalIsNamed(t *testing.T) {
 		first error
 		want  string
 	}{
-		"AppArmor": {unix.EACCES, "kill process 12: its AppArmor profile, or another security module, denies the stager's signals: permission denied"},
+		"AppArmor": {unix.EACCES, "kill process 12: the app's AppArmor profile, or another security module, denies the stager's signals: permission denied"},
 		"ended":    {unix.ESRCH, "<nil>"},
 	} {
 		var killed []int

@@ -106,13 +106,13 @@ func (r resolver) resolve(kind, value, database string, owner func(*syscall.Stat
 		}
 		inside, ok := r.users.Inside(id)
 		if !ok {
-			return 0, fmt.Errorf("%s %q: its owner is none of the %d IDs of the pod's user namespace", kind, value, r.users.Size)
+			return 0, fmt.Errorf("%s %q: the owner is outside the %d IDs of the pod's user namespace", kind, value, r.users.Size)
 		}
 		return inside, nil
 	}
 	id, err := r.resolveName(kind, value, database)
 	if _, ok := r.users.Outside(id); err == nil && !ok {
-		return 0, fmt.Errorf("%s %q is %d, and the pod's user namespace has %d IDs", kind, value, id, r.users.Size)
+		return 0, fmt.Errorf("%s %q is %d: outside the %d IDs of the pod's user namespace", kind, value, id, r.users.Size)
 	}
 	return id, err
 }
