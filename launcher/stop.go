@@ -17,9 +17,10 @@ import (
 func stopCommand(c *cli) *cobra.Command {
 	all, limit := false, daemon.NoLimit
 	cmd := &cobra.Command{
-		Use:               "stop POD… | --all",
-		Short:             "stop pods",
-		Long:              "stop returns when the pods have ended. The pods stay in ps --all, with logs and volumes, until rm or gc.",
+		Use:   "stop POD… | --all",
+		Short: "stop pods",
+		Long: "stop returns when the pods have ended. The pods stay in ps --all, with their logs and volumes, " +
+			"until rm or gc.",
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
