@@ -112,5 +112,5 @@ func (p *Pod) handlers() map[string]callins.Handler {
 // rootOf returns the path at which an app's root file system is mounted.
 func rootOf(app string) string { return filepath.Join(names.PrivateDir, "roots", app) }
 
-// scratchOf returns the folder in which the app's root file system stores what the app writes.
+// scratchOf returns the folder of the app's changes to its root file system.
 func scratchOf(app string) string { return filepath.Join(names.ScratchDir, app) }

@@ -15,8 +15,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// makeUserNamespace makes the pod's user namespace, if it has one of its own, or takes the one in which the daemon has
-// made the pod's network namespace: only there, apps have powers over the network (user_namespaces(7)). The file at
+// makeUserNamespace makes the pod's own user namespace, if any, or takes the owner of the network namespace that the
+// daemon has made for the pod: only there, apps have powers over the network (user_namespaces(7)). The file at
 // users.Path keeps it. No app has been started yet: a runtime may keep the supervisor's memory from later forks.
 func makeUserNamespace(_ context.Context, p *Pod) error {
 	users := p.Plan.UserNamespace
@@ -47,8 +47,8 @@ func makeUserNamespace(_ context.Context, p *Pod) error {
 	return userns.New(users.HostID, users.Size, 0, func(made string) error { return keep(filepath.Join(made, "user")) })
 }
 
-// ownerOfNetwork returns the user namespace to which the network namespace belongs (ioctl_ns(2)), nil if that is the
-// stager's own, or one around it.
+// ownerOfNetwork returns the user namespace that owns the network namespace (ioctl_ns(2)), nil for the stager's own
+// user namespace and its ancestors.
 func ownerOfNetwork() (*os.File, error) {
 	network, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -46,8 +46,8 @@ package callins
 //	{"width":W,"height":H}         attach: the caller's terminal has a new size
 //
 // The streams of run are stdin, stdout and stderr, without them if the settings ask for a terminal. Each is a pipe
-// that the caller has made for the command, or a null device, for which the command gets that of its app: any other
-// file is refused, because a process can open again, with other access, what it holds.
+// that the caller has made for the command, or a null device, which the supervisor replaces by the app's. It refuses
+// any other file, because a process can reopen its descriptors with other access.
 //
 // End of file from the caller of run kills the command with all of its session; from
 // the caller of attach it ends the attachment only. The settings are a sealed memfd

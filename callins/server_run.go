@@ -27,8 +27,8 @@ var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is 
 // serveRun returns the handler of requestRun for the pod: it starts a command,
 // passes signals to it and reports how it ended. env returns the variables, NAME=value,
 // that a command in app has unless its settings list the name: PATH, AC_APP_NAME,
-// AC_METADATA_URL, container. It may run concurrently with itself. A command starts when those of the app whose callers
-// have gone have been killed, so that a daemon that has killed a call-in finds nothing of its command in the way.
+// AC_METADATA_URL, container. It may run concurrently with itself. Before a command starts, the app's commands without
+// callers have been killed: a daemon that has killed a call-in meets no leftovers of its command.
 func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
 	var calls runCalls
 	return func(ctx context.Context, call *Call) error {

@@ -86,7 +86,7 @@ static void keep_files(int n, int shim)
 /* Makes or joins the container's session keyring. A kernel can lack keyrings. */
 static void join_keyring(const char *name, int made)
 {
-	/* What the kernel gives a new one, and that processes of the same user may search it, as those that join it do. */
+	/* The kernel's default, plus search for processes of the same user, which join the keyring. */
 	const unsigned int permissions = 0x3f1b0000;
 	long ring = syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, name);
 

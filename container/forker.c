@@ -2,10 +2,10 @@
  * The thread that forks the children of the direct runtime.
  *
  * A fork copies all descriptors of the thread that calls it, and a child may not run for long: an app stops it, its
- * cgroup is frozen, or has used up its share of the processors. What it has of the supervisor's pipes would have no end
- * until then, and other starts, commands and readers wait for those ends. To close a file can also wait for ever, for
- * the server of a FUSE file system (fuse_flush). So a child never has a descriptor that is not its own: this thread has
- * a table of its own, in which there is nothing but what the next child gets.
+ * cgroup is frozen, or has used up its share of the processors. A pipe of the supervisor would stay open in that child,
+ * and other starts, commands and readers wait for its end. close(2) can also wait for ever, for the server of a FUSE
+ * file system (fuse_flush). So a child has only its own descriptors: this thread has a separate descriptor table, with
+ * the next child's descriptors alone.
  *
  *	caller (Go)            thread                                    child
  *	forker_fork() ───────► copies the plan's files from the caller's

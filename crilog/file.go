@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File writes one app's log into one file that belongs to another program: that program removes the file, or renames it
-// and makes a new one at the path, in which the log continues. Its methods may be called by several goroutines at once.
+// File writes one app's log into one file that belongs to another program. The program removes the file, or renames it
+// and makes a new file at the path; the log continues there. Several goroutines may call the methods at once.
 type File struct {
 	path   string
 	logger *slog.Logger

@@ -71,8 +71,7 @@ func exitStatus(ctx context.Context, err error) int {
 	return status
 }
 
-// nextStep says what a person can do about an error, for those errors that do not say it
-// themselves.
+// nextStep returns a hint for the user after an error without its own hint.
 func nextStep(err error) string {
 	var unknown *daemon.UnknownKeyError
 	switch {

@@ -17,9 +17,8 @@ const (
 	secondDetachKey = 'q' & 0x1f // ctrl-q
 )
 
-// keyboard is the caller's terminal as the stdin of a call-in: what is typed goes through a pipe, in
-// which the detach keys are found. The call-in does not see a terminal there, so the launcher
-// makes the terminal pass every byte on as it is typed.
+// keyboard is the caller's terminal as the stdin of a call-in. The launcher passes the typed bytes through a pipe and
+// looks for the detach keys. The call-in does not see a terminal there, so the launcher sets the terminal to raw mode.
 type keyboard struct {
 	read  *os.File      // the call-in's stdin
 	left  chan struct{} // closed when the detach keys are typed

@@ -96,7 +96,7 @@ func (p *linePrinter) print(line daemon.LogLine) error {
 	return p.cli.printEscaped(out, label, text)
 }
 
-// printEscaped writes a label and a text, in which a terminal obeys nothing, in one write.
+// printEscaped writes a label and a text without control characters for a terminal, in one write.
 func (c *cli) printEscaped(out io.Writer, label, text string) error {
 	var b bytes.Buffer
 	b.WriteString(label)

@@ -141,7 +141,7 @@ type interruption struct{ signal syscall.Signal }
 func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
 // untilInterrupted lets a second signal end the launcher at once, until done is called; the first signal ends ctx. It
-// is for work of which gc removes all that a killed launcher leaves, such as an import.
+// is for work such as an import, if gc removes all leftovers of a killed launcher.
 func untilInterrupted(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() { signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) })
 	return func() { stop() }

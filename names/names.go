@@ -87,8 +87,8 @@ const (
 	LeafCgroup = "/" + Program // has the stager's own processes, on cgroup v2
 )
 
-// Variables by which the program recognizes that it was started by itself. waiter.h and
-// shim.h have them for the C files; tests compare.
+// Variables that the program sets for its own processes, to select their role. waiter.h and
+// shim.h have the names for the C files; tests compare.
 const (
 	SupervisorVariable = "_STAGER_SUPERVISOR" // the supervisor, started by waiter.c
 	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container

@@ -212,7 +212,7 @@ func streamsOf(annotations types.Annotations) (stdin, once, terminal bool, err e
 	return stdin, once, terminal, err
 }
 
-// processFlags reads the annotations for what an app sees of processes, and for what its user and group mean.
+// processFlags reads the annotations for the processes that an app sees, and for the meaning of its user and group.
 func processFlags(annotations types.Annotations) (hide, ownPIDs, numericIDs bool, err error) {
 	for name, value := range map[string]*bool{
 		names.HideProcessesAnnotation: &hide, names.OwnPIDsAnnotation: &ownPIDs, names.NumericIDsAnnotation: &numericIDs,

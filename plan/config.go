@@ -47,8 +47,7 @@ type MaxProcesses struct{ App, Pod int64 }
 // maxPIDs is the most that MaxProcesses may be: PID_MAX_LIMIT (proc_sys_kernel(5)).
 const maxPIDs = 1 << 22
 
-// Power is something beyond the defaults for which an isolator can ask, and which the key "forbid" can
-// refuse.
+// Power is a right beyond the defaults: an isolator can request it, and the key "forbid" can refuse it.
 type Power string
 
 // The powers.

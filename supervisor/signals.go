@@ -74,9 +74,9 @@ func ignoreAllBut(kept ...os.Signal) (release func()) {
 // ignore so that a child has them at their default, or not at all. The Go runtime does not learn of it, and resets its
 // handlers in a child.
 //
-// The signals of a program's own faults are among them: the Go runtime takes one that another process sends with data
-// of its own (rt_sigqueueinfo(2); fcntl(2), F_SETSIG) for a fault, and ends the program. The kernel sends a real one in
-// spite of it, and ends the process (force_sig_info_to_task in kernel/signal.c). restore undoes it.
+// The signals of a program's own faults are among them: the Go runtime mistakes a signal that another process sends
+// with data (rt_sigqueueinfo(2); fcntl(2), F_SETSIG) for a fault, and ends the program. The kernel still sends a real
+// fault, and ends the process (force_sig_info_to_task in kernel/signal.c). restore undoes ignoreRuntimes.
 func ignoreRuntimes(kept []os.Signal) (restore func()) {
 	handled := map[syscall.Signal]action{}
 	runtimes := actionOf(syscall.SIGCHLD)

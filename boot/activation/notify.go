@@ -1,6 +1,5 @@
-// Package activation implements the two protocols by which an app takes part in its start:
-// sd_notify(3), by which the app reports when it is ready, and sd_listen_fds(3), by
-// which it inherits its sockets.
+// Package activation implements two protocols of an app's start: with sd_notify(3) the app reports readiness, with
+// sd_listen_fds(3) it inherits its sockets.
 package activation
 
 import (

@@ -1,10 +1,9 @@
-// Package metadata is the appc metadata service of one pod: what the pod's apps
-// can ask about themselves, and an identity that they can prove to each other
+// Package metadata is the appc metadata service of one pod: facts for the pod's apps
+// about themselves, and an identity that they can prove to each other
 // (appc, ace.md, "App Container Metadata Service").
 //
-// It is plain HTTP/1.1 on a loopback address. Every client that knows the URL may
-// ask: it holds a random token, without which everything is 404 Not Found, so that pods
-// in one network namespace do not see each other's data.
+// The service is plain HTTP/1.1 on a loopback address. The URL holds a random token, so that pods
+// in one network namespace do not see each other's data: a request without the token gets 404 Not Found.
 //
 // http.go implements HTTP in place of net/http, by measurement: net/http makes the
 // program a third larger (8.4 to 11.2 MB), which every start of an app maps again, and a

@@ -1,7 +1,7 @@
 package records
 
-// HostVolumes are names of the pod's volumes: those whose mounts appear on the host, and those that are read-only
-// without what is mounted below.
+// HostVolumes are names of the pod's volumes: Shared volumes' mounts appear on the host; ReadOnlyTop volumes are
+// read-only, but not the mounts below.
 type HostVolumes struct {
 	Shared      []string `json:"shared,omitempty"`
 	ReadOnlyTop []string `json:"readOnlyTop,omitempty"`

@@ -87,7 +87,7 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 	})
 }
 
-// setUp sets what the sandbox's own namespaces have, in which the thread is.
+// setUp sets loopback, hostname and sysctls in the sandbox's own namespaces. The calling thread is in them.
 func setUp(r records.Sandbox) error {
 	if !r.HostNetwork {
 		if err := errors.Join(networks.LoopbackUp(), unix.Sethostname([]byte(r.Hostname))); err != nil {

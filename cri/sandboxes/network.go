@@ -30,7 +30,7 @@ type CNI struct {
 // interfaceName is the name of the interface in a sandbox, as Kubernetes has it.
 const interfaceName = "eth0"
 
-// Interface returns the name of the interface by which a sandbox with a network of its own is connected.
+// Interface returns the name of the network interface of a sandbox with its own network.
 func Interface(r records.Sandbox) string {
 	if len(r.Attachments) > 0 {
 		return cmp.Or(r.Attachments[0].Interface, interfaceName)
@@ -83,7 +83,7 @@ func readList(file string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(text)
 }
 
-// config returns the configuration by which sandboxes are connected now, whose plugins are there.
+// config returns the current network configuration of sandboxes, after checking that its plugins exist.
 func (n *CNI) config() ([]byte, error) {
 	list, err := n.load()
 	if err != nil {

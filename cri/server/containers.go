@@ -234,8 +234,8 @@ func (s *Server) removePod(ctx context.Context, r records.Container, pod *pods.P
 	return err
 }
 
-// containerToEnd returns the record of a container that is stopped or removed: of one whose record is damaged what else
-// is known, its pod, which has the container's ID as its name.
+// containerToEnd returns the record of a container that is stopped or removed. Instead of a damaged record it returns
+// one with the container's pod, found by its name, the container's ID.
 func (s *Server) containerToEnd(id string) (records.Container, error) {
 	record, err := s.records.Container(id)
 	if !errors.Is(err, records.ErrDamaged) {

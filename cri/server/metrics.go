@@ -225,7 +225,7 @@ func (r *readings) addRequested(asked *runtimeapi.LinuxContainerResources) {
 
 func positive(n int64) uint64 { return uint64(max(0, n)) }
 
-// addFileSystem adds what the container has written, and the size of the file system in which it is.
+// addFileSystem adds the disk usage of the container, and the size of its file system.
 func (s *Server) addFileSystem(r *readings, written diskUsage) error {
 	var system unix.Statfs_t
 	var info unix.Stat_t

@@ -39,8 +39,8 @@ func (s *Server) recoverState(ctx context.Context) {
 	}
 }
 
-// removeStrayImages removes the images of pulls that were killed before the index had them, the layers that no image
-// needs, and what the index has of images that are gone.
+// removeStrayImages removes images that a killed pull has not indexed, unused layers, and the index entries of missing
+// images.
 func (s *Server) removeStrayImages(ctx context.Context) error {
 	var known []imageindex.Image
 	var there map[string]bool // nil while an import runs

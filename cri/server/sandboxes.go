@@ -286,8 +286,8 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// sandboxToEnd returns the record of a sandbox that is stopped or removed: of one whose record is damaged what else is
-// known, and for its network the configuration of today.
+// sandboxToEnd returns the record of a sandbox that is stopped or removed. Instead of a damaged record it returns the
+// other known facts, with the current network configuration.
 func (s *Server) sandboxToEnd(id string) (records.Sandbox, error) {
 	record, err := s.records.Sandbox(id)
 	if !errors.Is(err, records.ErrDamaged) {

@@ -10,8 +10,8 @@ import (
 )
 
 // listen returns systemd's socket if it has passed one to this process (sd_listen_fds(3)), otherwise a new one at path.
-// The server calls it before everything else: no process that it starts may inherit the socket, and what a killed
-// server has left may be removed only while no other one serves.
+// The server calls listen first: no child process may inherit the socket, and the leftovers of a killed server may be
+// removed only while no other server runs.
 func listen(path string) (net.Listener, error) {
 	passed, err := activation.Listeners()
 	switch {

@@ -271,8 +271,8 @@ func (s *Server) sandboxStats(
 	}, nil
 }
 
-// networkUsage returns what the interfaces of a sandbox have carried, nil without the one of that name: a container may
-// have removed it, and kubelet takes no usage without a default interface.
+// networkUsage returns the traffic of a sandbox's interfaces, nil without the interface of that name: a container may
+// have removed it, and kubelet accepts no usage without a default interface.
 func networkUsage(all []netInterface, name string, now int64) *runtimeapi.NetworkUsage {
 	usage := &runtimeapi.NetworkUsage{Timestamp: now}
 	for _, i := range all {

@@ -83,7 +83,7 @@ func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolat
 	return all
 }
 
-// capabilities returns the isolator of the default set with what is added and without what is dropped.
+// capabilities returns the isolator of the default set, plus the added and minus the dropped capabilities.
 func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 	set := slices.Clone(f.Default)
 	drops := c.GetDropCapabilities()

@@ -57,7 +57,7 @@ func isReadOnlyTop(b records.Bind, f Facts) bool {
 	return b.ReadOnly && !b.Recursive && (b.Propagation != records.Private || f.MountsBelow(b.Source))
 }
 
-// checkTrees refuses a mount inside one that propagates to the host, where it would appear, too.
+// checkTrees refuses a mount inside a mount that propagates to the host: the inner mount would also appear there.
 func checkTrees(trees []records.Tree) error {
 	for _, t := range trees {
 		if t.Propagation == records.Shared && len(t.Inner) > 0 {

@@ -73,7 +73,7 @@ type Facts struct {
 	MountsBelow, SharedMount func(string) bool
 	// ComposedDir is the folder of the container's composed trees.
 	ComposedDir string
-	// Capabilities are all that the machine has, and Default those that an app has unless it asks for others.
+	// Capabilities are all capabilities of the machine, and Default an app's default set.
 	Capabilities, Default []string
 	// SELinux says that the kernel uses it.
 	SELinux bool

@@ -59,7 +59,7 @@ func UsernsOptions(users *records.Users) *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mapping, Gids: mapping}
 }
 
-// checkUsers refuses a container that asks for other users than its sandbox's, or for what it could not have in the
+// checkUsers refuses a container with other users than its sandbox's, or with settings that are impossible in the
 // sandbox's user namespace.
 func checkUsers(c *runtimeapi.ContainerConfig, sandbox *records.Users) error {
 	s := c.GetLinux().GetSecurityContext()

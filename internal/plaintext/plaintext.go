@@ -29,8 +29,8 @@ func Line(text string) string {
 	return line.String()
 }
 
-// JSON returns a JSON document that means the same, in which strings have no characters that are not printable.
-// It leaves white space between the tokens as it is.
+// JSON returns an equivalent JSON document with only printable characters in strings.
+// White space between the tokens stays.
 func JSON(document []byte) []byte {
 	out := make([]byte, 0, len(document))
 	for rest := document; len(rest) > 0; {

@@ -31,8 +31,7 @@ func explain(path string, data []byte, t reflect.Type, err error) error {
 }
 
 // explainInnermost finds the innermost field of data that alone does not decode into its
-// place in a t: a type with an UnmarshalJSON of its own says what it refuses, not where
-// that stands.
+// place in a t: the error of a type with its own UnmarshalJSON has no path to the refused value.
 func explainInnermost(path string, data []byte, t reflect.Type, err error) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -66,10 +66,9 @@ func Decode(text []byte, v any) error {
 	return checkKeys("", text, reflect.TypeOf(v).Elem())
 }
 
-// Unmarshal decodes data into v as encoding/json does, and refuses a key that is given twice in any struct or map. An
-// error is one line that says where data is no JSON, or that names the innermost field that does not fit, as a path
-// that begins with the given one ("" for a whole document), and shows its value, or its two keys. After an error *v
-// may be partly set.
+// Unmarshal decodes data into v as encoding/json does, and refuses a duplicate key in any struct or map. An error is
+// one line with the position of a syntax error, or with the path of the innermost wrong field and its value, or its
+// two keys. The path begins with the given path ("" for a whole document). After an error *v may be partly set.
 func Unmarshal(path string, data []byte, v any) error {
 	if err := checkText(path, data); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package thread runs calls on threads of their own, so that what a call changes of its thread ends with it.
+// Package thread runs each call on its own thread, so that the call's changes to its thread end with the thread.
 package thread
 
 import (

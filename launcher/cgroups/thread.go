@@ -154,7 +154,7 @@ func threadCgroups() ([]string, error) {
 }
 
 // dirOf returns the folder of a hierarchy's cgroup among paths, which maps controllers, and "" for the
-// v2 hierarchy, to the cgroups' paths. A path is one from the root of the hierarchy, which need not be what is mounted.
+// v2 hierarchy, to the cgroups' paths. A path begins at the root of the hierarchy; the mount may begin below it.
 func (h Hierarchy) dirOf(paths map[string]string) (string, bool) {
 	options := strings.Split(h.options, ",")
 	if h.V2 {

@@ -140,7 +140,7 @@ func (u *unpacker) makeFolder(at int, base string, header *tar.Header) error {
 	return errors.Join(unix.Fchown(fd, header.Uid, header.Gid), unix.Fchmod(fd, uint32(header.Mode&u.modes)))
 }
 
-// makeFile makes a file of its own, in place of what has the name.
+// makeFile makes a new file and replaces any file of the name.
 func (u *unpacker) makeFile(at int, base string, header *tar.Header, content io.Reader) error {
 	if !u.checked {
 		if err := hasRoom(at, header.Size); err != nil {

@@ -14,7 +14,7 @@ import (
 type Exported struct {
 	Merged int      // images, such as layers, whose files are in the image's file
 	Beside []string // files of images that the image depends on; each must be imported for the image to run
-	// files whose IDs are not those of their images, because the store does not keep the files of unsigned ones
+	// files with another ID than their images, because the store does not keep the files of unsigned images
 	Others []string
 }
 

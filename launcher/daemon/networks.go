@@ -13,8 +13,8 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// Connector connects network namespaces to the networks of the configuration: those of the daemon's pods, and those of
-// a caller's own, for which networks.Attach decides. The programs of Options must be known.
+// Connector connects network namespaces to the networks of the configuration: namespaces of the daemon's pods, and a
+// caller's own namespaces, with attachments of networks.Attach. The programs of Options must be known.
 func (d *Daemon) Connector() *networks.Connector {
 	return &networks.Connector{CallTime: d.callTime, Plugin: d.containers().Plugin}
 }

@@ -48,7 +48,7 @@ func readWarning(line string) (StagerWarning, bool) {
 }
 
 // parseRecord reads a line of log/slog's TextHandler, the form of the reference stager's log: KEY=VALUE, values
-// with spaces quoted. It returns what it can read of any other line.
+// with spaces quoted. For any other line it returns the readable part.
 func parseRecord(line string) map[string]string {
 	fields := make(map[string]string)
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {

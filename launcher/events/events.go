@@ -1,8 +1,7 @@
-// Package events keeps what happens to pods in a file, for readers that want to know at once or
-// later.
+// Package events keeps the events of pods in a file, for readers at once or later.
 //
-// The file has one Event a line, as JSON, in the order in which the processes that make the changes
-// record them: there is no daemon between. At maxSize the file becomes FILE.old, and the FILE.old before it
+// The file has one Event a line, as JSON, in the order of recording by the processes that make the changes,
+// without a daemon between. At maxSize the file becomes FILE.old, and the previous FILE.old
 // is deleted. A writer holds the file's lock while it appends a line; readers take no lock.
 package events
 

@@ -93,7 +93,7 @@ func (l *Lines) moved() (bool, error) {
 	return err == nil && !os.SameFile(now, info), err
 }
 
-// next opens the file after the open one: the old one, unless that is the open one, or else the new one.
+// next opens the file after the open file: FILE.old, or FILE if FILE.old is the open file or missing.
 func (l *Lines) next() error {
 	old, err := l.dir.Stat(l.name + oldSuffix)
 	if err == nil && l.file != nil {

@@ -178,8 +178,8 @@ func fits(m *Manifest, labels []NameValue) bool {
 	return true
 }
 
-// expectsSignature reports whether a key is trusted for images of that name in particular. An image that nobody was
-// expected to sign is what its importer asked for.
+// expectsSignature reports whether a key is trusted by a prefix of that name. For other names, an unsigned image is
+// the importer's choice.
 func (c *Catalog) expectsSignature(name string) bool {
 	return slices.ContainsFunc(c.ring.For(name).Keys(), func(k signing.Trusted) bool { return k.Prefix != "" })
 }

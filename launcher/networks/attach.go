@@ -12,8 +12,8 @@ import (
 	"kurma.io/stager/internal/strictjson"
 )
 
-// Attachment is a pod's connection to a network, decided and plain data. It is stored in the
-// pod's plan, so that `del` gets what `add` got, whatever has become of the configuration.
+// Attachment is a pod's connection to a network, as plain data. The pod's plan stores it,
+// so that `del` gets the input of `add` even after changes of the configuration.
 type Attachment struct {
 	Network   string `json:"network"`
 	Interface string `json:"interface,omitempty"`

@@ -38,8 +38,8 @@ func (d *DNS) fill(other *DNS) {
 	}
 }
 
-// Names decides a pod's resolv.conf: the pod's own choice; unless that has name servers, what is missing is
-// that of the first network that has it; name servers that are still missing are those of host, the host's
+// Names decides a pod's resolv.conf: the pod's own options; unless these have name servers, each missing setting
+// comes from the first network with the setting; still missing name servers come from host, the host's
 // resolv.conf. nil means all of the host's.
 func Names(attachments []Attachment, results []Result, host string) *DNS {
 	var names DNS

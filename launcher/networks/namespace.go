@@ -89,7 +89,7 @@ func (n *Namespace) Close() {
 	n.file.Close()
 }
 
-// hold runs enter on a thread of its own, which stays in the namespace that enter has entered until Close.
+// hold runs enter on a new thread, which stays in the entered namespace until Close.
 func hold(enter func() error) (*Namespace, error) {
 	n := &Namespace{done: make(chan struct{})}
 	ready := make(chan error)

@@ -205,7 +205,7 @@ func (c *Containers) launch(ctx context.Context, name string, image *images.Imag
 	return &pod.Pod, err
 }
 
-// stop stops the containers of a network: one, or that of a launcher that was killed before it has recorded it.
+// stop stops the container of a network, and also an unrecorded container of a launcher that was killed.
 func (c *Containers) stop(ctx context.Context, name string) error {
 	all, err := c.store().List()
 	if err != nil {
@@ -277,9 +277,9 @@ func (c *Containers) State(ctx context.Context, n networks.Network) (State, erro
 	return s, err
 }
 
-// Images maps the ID of each image that a network needs to the network's name: those of containers, and the plugin's
-// that was set up last, of a network that a pod uses, because its container is started again with it, and of one that
-// Collect will have the plugin delete. used reports whether a pod uses a network.
+// Images maps the ID of each image that a network needs to the network's name: the images of containers, and the last
+// plugin that was set up for a network, if a pod uses the network, because its container restarts with this image, or
+// if Collect will have the plugin delete the network. used reports whether a pod uses a network.
 func (c *Containers) Images(used func(network string) (bool, error)) (map[string]string, error) {
 	found, err := c.names()
 	if err != nil || len(found) == 0 {

@@ -182,8 +182,8 @@ func newIsolator(name string, value any) (manifest.Isolator, error) {
 	return manifest.Isolator{Name: name, Value: text}, err
 }
 
-// capabilityIsolator returns the isolator for the capabilities that the app's isolators leave it, with
-// those that the options add and without those that they drop.
+// capabilityIsolator returns the isolator for the capabilities of the app's isolators, plus the options' CapAdd
+// and minus CapDrop.
 func capabilityIsolator(list []manifest.Isolator, o AppOptions) (manifest.Isolator, error) {
 	have, err := capabilitySets(list)
 	if err != nil {

@@ -91,7 +91,7 @@ type HostVolumes struct {
 	// Shared are those whose mounts stay in the peer groups of the host's (mount_namespaces(7)): what the pod mounts there
 	// appears on the host.
 	Shared []string
-	// ReadOnlyTop are those that are read-only while what is mounted below is as on the host.
+	// ReadOnlyTop are volumes that are read-only, while mounts below them are as on the host.
 	ReadOnlyTop []string
 }
 

@@ -51,9 +51,8 @@ type AppStatus struct {
 	Reason string `json:"exitReason,omitempty"`
 }
 
-// LastStatus returns the states in which the apps of a pod that has ended were at its end, by
-// their names. An app has no Code if it was killed with its stager, or the stager has not
-// written the states, which fails on a full disk.
+// LastStatus returns the last states of an ended pod's apps, by app name. An app has no Code if it was killed with
+// its stager, or if the stager could not write the states, as on a full disk.
 func (p *Pod) LastStatus() map[string]AppStatus {
 	all, _ := p.lastStatus()
 	return all

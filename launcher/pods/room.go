@@ -45,10 +45,10 @@ func (s *Store) makeRoom(ctx context.Context, plan Plan) (*os.File, []*Pod, erro
 	}
 }
 
-// needs is what a pod that is to be made cannot share with another one.
+// needs is the part of a new pod's plan that it cannot share with another pod.
 type needs struct {
 	Plan
-	addresses map[string][]netip.Addr // that it asks for, by their networks
+	addresses map[string][]netip.Addr // requested, by network
 }
 
 func (p Plan) needs() needs {

@@ -29,8 +29,8 @@ type started struct {
 	err     error
 }
 
-// startStager starts the stager in namespaces of its own when connected has got its one value, nil, which says
-// that the pod is connected to its networks. The thread that forks it lives
+// startStager starts the stager in its own namespaces after receiving nil, the only value of connected: the pod is
+// connected to its networks. The thread that forks the stager lives
 // until the stager has ended: PR_SET_PDEATHSIG kills the stager when that thread ends, and
 // the thread, in the pod's mount namespace, cannot be used for anything else.
 func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*stager, error) {

@@ -121,7 +121,7 @@ type stack struct {
 	layers  []*images.Image
 }
 
-// add puts a layer on top: one that the store has, or one that it converts and imports.
+// add puts a layer on top: an image in the store, or a layer that add converts and imports.
 func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), diffID string) error {
 	sum := sha256.Sum256([]byte(s.chain + " " + diffID))
 	s.chain = hex.EncodeToString(sum[:])

@@ -23,13 +23,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How layers of Docker and OCI mark what they hide, and what becomes of the marks.
+// The whiteouts of Docker's and OCI's layers, and their conversion:
 //
-//	.wh.NAME         hides NAME of the layers below: a character device 0:0 called NAME
-//	.wh..wh..opq     hides what the layers below have in its folder: the folder's attribute
+//	.wh.NAME         hides NAME of the layers below: becomes a character device 0:0 called NAME
+//	.wh..wh..opq     hides its folder's contents in the layers below: becomes the folder's attribute
 //	                 trusted.overlay.opaque=y
 //
-// These are what the drivers overlay and copy of the stager read (see package unionfs).
+// The stager's drivers overlay and copy read the converted marks (see package unionfs).
 const (
 	whiteoutPrefix  = ".wh."
 	opaqueMark      = ".wh..wh..opq"

@@ -71,7 +71,7 @@ func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked boo
 	return f.layout(ctx, dir, path)
 }
 
-// recognize returns which file of an archive says what it is, "" for an ACI or what is none.
+// recognize returns the name of the file that identifies an archive's format, "" for an ACI and for unknown formats.
 func recognize(ctx context.Context, path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

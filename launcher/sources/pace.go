@@ -70,7 +70,7 @@ type pacedBody struct {
 	waited time.Duration // in Read since then
 }
 
-// Read implements io.Reader. It counts the time in which it waits for the server, not that in which its caller works.
+// Read implements io.Reader. It counts only the time of waiting for the server, not the caller's.
 func (b *pacedBody) Read(p []byte) (int, error) {
 	slow, begin := slowError{b.pace}, time.Now()
 	late := time.AfterFunc(b.pace.period-b.waited, func() { b.cancel(slow) })

@@ -27,8 +27,8 @@ type route struct {
 	Via netip.Addr
 }
 
-// settle makes an endpoint's addresses of those that the driver was given and those that it has
-// answered. A driver must not answer what it was given.
+// settle merges the addresses given to the driver with the driver's answer. The answer must not repeat a given
+// address.
 func settle(given address, answer *address) (address, error) {
 	if answer == nil {
 		answer = &address{}

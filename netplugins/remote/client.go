@@ -43,8 +43,8 @@ type driver struct {
 	patience patience
 }
 
-// answeredError is what a driver has answered instead of doing what it was asked for. After any other
-// error of a call it may or may not have done it.
+// answeredError is the answer of a driver that has refused a call. After any other error the driver may or may not
+// have carried out the call.
 type answeredError struct {
 	status int
 	words  string

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// choose returns the addresses of a new endpoint, at most one of each family: those that the pod asks
-// for, and of the other family the next free one after last of the first pool that has one. used are the
-// addresses of other endpoints. Without pools, addresses that are not asked for are the driver's to give.
+// choose returns the addresses of a new endpoint, at most one of each family: the wanted addresses, and for a family
+// without one the next free address after last in the first pool with a free address. used are the
+// addresses of other endpoints. Without pools, the driver assigns the missing addresses.
 func (s *settings) choose(
 	wanted []string, used map[netip.Addr]bool, last map[string]netip.Addr,
 ) ([]netip.Prefix, error) {

@@ -52,8 +52,8 @@ func (d *driver) announce(ctx context.Context, nodes, known []string, self strin
 	return nil
 }
 
-// create creates the network, once in a boot of the machine. What a CreateNetwork of which nothing is
-// known, or one of an earlier boot, may have left is deleted first. The caller has the lock.
+// create creates the network, once in a boot of the machine. It first deletes leftovers of an unrecorded CreateNetwork
+// and of an earlier boot. The caller has the lock.
 func (r *remote) create(ctx context.Context, d *driver, s *settings, id string) error {
 	if r.state.isCreated(id) {
 		return nil

@@ -147,7 +147,7 @@ func load[T any](file string) (value T, err error) {
 	return value, nil
 }
 
-// drop removes a file that may be gone, with what a save that was killed has left of it.
+// drop removes a file, if it exists, and the leftovers of a killed save.
 func drop(file string) error {
 	var errs []error
 	for _, path := range []string{file, file + ".new"} {

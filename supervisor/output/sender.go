@@ -32,8 +32,8 @@ type chunk struct {
 }
 
 // backlog is one output of a run on its way to the attachments: a list of chunks
-// in which each sender has a position of its own. Chunks that all have passed are garbage, so
-// the backlog holds nothing while they keep up, and while nothing is attached.
+// with a position for each sender. Chunks before all positions are garbage, so
+// the backlog holds nothing while the senders keep up, and while nothing is attached.
 type backlog struct {
 	mu      sync.Mutex
 	change  sync.Cond            // on mu: another chunk, or a sender's ending or closed

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphanDelay is how long orphans stay zombies while starts are under way: one may be a helper for which a start is
-// about to wait, or the process that it is about to return, and looks at in /proc.
+// orphanDelay is how long orphans stay zombies during starts: an orphan may be a start's helper, before its wait, or
+// the new process, before the start reads its /proc and returns it.
 const orphanDelay = 2 * time.Second
 
 // reapOrphans collects the orphans that have been zombies for orphanDelay, and sees to it that the others are looked at
