@@ -4,7 +4,7 @@
 //
 // The stager starts helpers out of the apps' reach (waiter/waiter.h): an app can neither see nor
 // signal them, unless the pod uses the host's PID namespace, where apps of user 0 can do both.
-// Children starts helpers as children of the program, for programs without a waiter, and for tests.
+// Package helpertest starts helpers as plain children, for tests.
 package helper
 
 import (
@@ -51,7 +51,7 @@ type Command struct {
 	// which the helper finds itself. The caller then does not see the helper's mounts, and the
 	// helper does not see later mounts of the caller. Without OwnMounts the helper shares the
 	// caller's mount namespace; if it is out of the apps' reach, /proc/self does not exist
-	// there. Children does not support OwnMounts.
+	// there.
 	OwnMounts bool
 }
 

@@ -1,4 +1,4 @@
-package helper
+package helpertest
 
 import (
 	"bytes"
@@ -12,20 +12,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kurma.io/stager/waiter/helper"
 )
 
 // children returns a starter and its log, which may be read when all helpers have ended.
-func children() (Starter, *bytes.Buffer) {
+func children() (helper.Starter, *bytes.Buffer) {
 	var log bytes.Buffer
 	return Children{Log: slog.New(slog.NewTextHandler(&log, nil))}, &log
 }
 
-func shell(name, script string) Command {
-	return Command{Name: name, Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}
+func shell(name, script string) helper.Command {
+	return helper.Command{Name: name, Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}
 }
 
 // end waits for a helper, with a limit.
-func end(t *testing.T, p *Process) error {
+func end(t *testing.T, p *helper.Process) error {
 	t.Helper()
 	select {
 	case <-p.Done():
@@ -52,7 +54,7 @@ func TestAHelpersEndIsReported(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var exit *ExitError
+			var exit *helper.ExitError
 			switch err := end(t, p); {
 			case err == nil && test.code == 0:
 			case !errors.As(err, &exit) || exit.Code != test.code || exit.Name != name:
@@ -70,7 +72,7 @@ func TestKillEndsAStubbornHelper(t *testing.T) {
 	}
 	p.Kill()
 	p.Kill()
-	var exit *ExitError
+	var exit *helper.ExitError
 	if err := end(t, p); !errors.As(err, &exit) || exit.Code != 137 {
 		t.Error(err)
 	}
@@ -82,20 +84,20 @@ func TestCommandsThatCannotStartAreReported(t *testing.T) {
 	cancel()
 	for name, test := range map[string]struct {
 		ctx  context.Context
-		cmd  Command
+		cmd  helper.Command
 		is   error
 		want string
 	}{
-		"missing":        {t.Context(), Command{Name: "x", Args: []string{"/no/such"}}, syscall.ENOENT, `start helper "x": exec /no/such: no such file or directory`},
-		"not executable": {t.Context(), Command{Name: "x", Args: []string{"/etc/passwd"}}, syscall.EACCES, `start helper "x": exec /etc/passwd: permission denied`},
-		"relative":       {t.Context(), Command{Name: "x", Args: []string{"sh"}}, nil, `start helper "x": the program needs an absolute path`},
-		"no program":     {t.Context(), Command{Name: "x"}, nil, `start helper "x": the program needs an absolute path`},
-		"no name":        {t.Context(), Command{Args: []string{"/bin/true"}}, nil, "start helper: no name"},
-		"NUL":            {t.Context(), Command{Name: "x", Args: []string{"/bin/true", "a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
-		"NUL in env":     {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Env: []string{"a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
-		"too many files": {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, maxFiles+1)}, nil, `start helper "x": 33 files are more than 32`},
-		"nil file":       {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, 1)}, nil, `start helper "x": file 0 is nil`},
-		"too late":       {ended, Command{Name: "x", Args: []string{"/bin/true"}}, context.Canceled, `start helper "x": context canceled`},
+		"missing":        {t.Context(), helper.Command{Name: "x", Args: []string{"/no/such"}}, syscall.ENOENT, `start helper "x": exec /no/such: no such file or directory`},
+		"not executable": {t.Context(), helper.Command{Name: "x", Args: []string{"/etc/passwd"}}, syscall.EACCES, `start helper "x": exec /etc/passwd: permission denied`},
+		"relative":       {t.Context(), helper.Command{Name: "x", Args: []string{"sh"}}, nil, `start helper "x": the program needs an absolute path`},
+		"no program":     {t.Context(), helper.Command{Name: "x"}, nil, `start helper "x": the program needs an absolute path`},
+		"no name":        {t.Context(), helper.Command{Args: []string{"/bin/true"}}, nil, "start helper: no name"},
+		"NUL":            {t.Context(), helper.Command{Name: "x", Args: []string{"/bin/true", "a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
+		"NUL in env":     {t.Context(), helper.Command{Name: "x", Args: []string{"/bin/true"}, Env: []string{"a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
+		"too many files": {t.Context(), helper.Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, 33)}, nil, `start helper "x": 33 files are more than 32`},
+		"nil file":       {t.Context(), helper.Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, 1)}, nil, `start helper "x": file 0 is nil`},
+		"too late":       {ended, helper.Command{Name: "x", Args: []string{"/bin/true"}}, context.Canceled, `start helper "x": context canceled`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			starter, _ := children()
@@ -144,29 +146,11 @@ func TestTenHelpersRunAtOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			var exit *ExitError
+			var exit *helper.ExitError
 			if err := p.Wait(); !errors.As(err, &exit) || exit.Code != 10+i {
 				t.Errorf("helper %d: %v", i, err)
 			}
 		})
 	}
 	all.Wait()
-}
-
-// A flood is cut to a hundred lines a second, a long line to 2048 bytes, and the last
-// line needs no end.
-func TestFloodsAndLongLinesAreCut(t *testing.T) {
-	var text, log bytes.Buffer
-	fmt.Fprintf(&text, "%s\nshort\r\n\n", strings.Repeat("x", 100_000))
-	for i := range 1000 {
-		fmt.Fprintln(&text, "line", i)
-	}
-	LogOutput(&text, "flood", slog.New(slog.NewTextHandler(&log, nil)))
-	LogOutput(strings.NewReader("one\nlast"), "quiet", slog.New(slog.NewTextHandler(&log, nil)))
-	lines := strings.Split(log.String(), "\n")
-	if len(lines) != 104 || !strings.HasSuffix(lines[0], "helper=flood line="+strings.Repeat("x", 2048)) ||
-		!strings.HasSuffix(lines[1], "helper=flood line=short") || !strings.HasSuffix(lines[99], `line="line 96"`) ||
-		!strings.HasSuffix(lines[100], "helper=flood lines=903") || !strings.HasSuffix(lines[102], "helper=quiet line=last") {
-		t.Errorf("%d lines:\n%.10000s", len(lines), log.String())
-	}
 }

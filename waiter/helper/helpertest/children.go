@@ -1,4 +1,5 @@
-package helper
+// Package helpertest starts helpers as plain children, for tests of drivers and runtimes that start helpers.
+package helpertest
 
 import (
 	"context"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/waiter/helper"
 )
 
 // outputLimit limits the wait for the end of a helper's output after the helper's end:
@@ -24,13 +27,13 @@ const outputLimit = time.Second
 // killed when the helper ends; processes that have left the group are not.
 //
 // If the program also reaps children that it does not know, as a pod's PID 1 does, a
-// helper's exit status can be lost, which Process.Wait returns as an error.
+// helper's exit status can be lost, which helper.Process.Wait returns as an error.
 type Children struct {
 	Log *slog.Logger // takes the output
 }
 
-// Start implements Starter.
-func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
+// Start implements helper.Starter. It does not support OwnMounts.
+func (c Children) Start(ctx context.Context, cmd helper.Command) (*helper.Process, error) {
 	if err := cmd.Check(); err != nil {
 		return nil, err
 	}
@@ -73,7 +76,7 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 	logged := make(chan struct{})
 	go func() {
 		defer close(logged)
-		LogOutput(read, cmd.Name, c.Log)
+		helper.LogOutput(read, cmd.Name, c.Log)
 	}()
 	wait := func() error {
 		defer read.Close()
@@ -84,7 +87,7 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 		}
 		return exitError(cmd.Name, err)
 	}
-	return NewProcess(wait, func() { _ = child.Process.Kill() }), nil
+	return helper.NewProcess(wait, func() { _ = child.Process.Kill() }), nil
 }
 
 // execError returns the error with the program's name, in one form for all errors of os/exec.
@@ -98,7 +101,7 @@ func execError(err error, program string) error {
 func exitError(name string, err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, _ := exit.Sys().(syscall.WaitStatus)
-		return ExitStatus(name, status)
+		return helper.ExitStatus(name, status)
 	}
 	if err != nil {
 		return fmt.Errorf("helper %q has ended: %w", name, err)
