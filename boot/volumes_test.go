@@ -97,7 +97,7 @@ func TestVolumesAreFilledFromTheFirstImageThatHasTheirPath(t *testing.T) {
 			must(t, os.Mkdir(volume, 0o755))
 			filled := make(map[string]bool)
 			for i, app := range test.apps {
-				mounts := []spec.Mount{{Source: volume, Target: app.target, Type: "bind"}}
+				mounts := []spec.Mount{{Source: volume, Target: app.target}}
 				rest, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, Mode: 0o755, FromImage: !app.fixed}}, filled)
 				if (err != nil) != app.refused || len(rest) != app.rest {
 					t.Errorf("app %d: %d mounts are left, and the error is %v", i, len(rest), err)
@@ -114,7 +114,7 @@ func TestVolumesAreFilledFromTheFirstImageThatHasTheirPath(t *testing.T) {
 func TestAVolumeWithFilesIsNotFilled(t *testing.T) {
 	volume := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(volume, "kept"), nil, 0o644))
-	mounts := []spec.Mount{{Source: volume, Target: "/data", Type: "bind"}}
+	mounts := []spec.Mount{{Source: volume, Target: "/data"}}
 	for rest, files := range []map[string]string{{"data/": "", "data/a": "a"}, {}} {
 		app := filling{files: files}
 		left, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), mounts, []plan.EmptyVolume{{Path: volume, FromImage: true}}, make(map[string]bool))
@@ -133,7 +133,7 @@ func TestAHostVolumeIsNotFilled(t *testing.T) {
 	must(t, os.Chown(source, 5, 6))
 	must(t, os.Chmod(source, 0o700))
 	app := filling{files: map[string]string{"data/": "", "data/a": "a"}}
-	rest, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), []spec.Mount{{Source: source, Target: "/data", Type: "bind"}}, nil, make(map[string]bool))
+	rest, err := (&Pod{Plan: new(plan.Pod)}).fillVolumes(t.Context(), app.root(t), []spec.Mount{{Source: source, Target: "/data"}}, nil, make(map[string]bool))
 	if entries, _ := os.ReadDir(source); len(entries) > 0 || len(rest) != 1 || err != nil {
 		t.Errorf("copied: %v; %d mounts are left, and the error is %v", entries, len(rest), err)
 	}
@@ -167,7 +167,7 @@ func TestAVolumeIsFilledWholly(t *testing.T) {
 		}
 		return strings.ReplaceAll(strings.Join(all, " "), volume+"/", "")
 	}
-	m := spec.Mount{Source: volume, Target: "/data", Type: "bind"}
+	m := spec.Mount{Source: volume, Target: "/data"}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (&Pod{Plan: new(plan.Pod)}).fillVolume(cancelled, root, m); !errors.Is(err, context.Canceled) || files() != "" {

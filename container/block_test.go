@@ -157,7 +157,7 @@ func TestBlockTransfersAreSlowedDown(t *testing.T) {
 	for name, transfer := range transfers {
 		t.Run(name, func(t *testing.T) {
 			s := testSpec(root, transfer.args...)
-			s.Mounts = []spec.Mount{{Source: path, Target: "/data", Type: "bind"}, {Source: filepath.Dir(path), Target: "/disk", Type: "bind"}}
+			s.Mounts = []spec.Mount{{Source: path, Target: "/data"}, {Source: filepath.Dir(path), Target: "/disk"}}
 			s.Resources = transfer.limit
 			begun := time.Now()
 			text, status := output(t, r, s)

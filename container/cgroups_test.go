@@ -186,7 +186,7 @@ func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := testSpec(root, "sleep", "0")
-		s.Mounts = []spec.Mount{{Source: volume, Target: "/sys", Type: "bind"}}
+		s.Mounts = []spec.Mount{{Source: volume, Target: "/sys"}}
 		c := containerOf(t, r, s)
 		p, err := c.Start(spec.Stdio{})
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

@@ -103,18 +103,14 @@ func goesOut(m *configs.Mount) bool {
 
 // mountOf converts a mount to libcontainer's.
 func mountOf(m spec.Mount) *configs.Mount {
-	c := &configs.Mount{Source: m.Source, Destination: m.Target, Device: m.Type, Data: m.Options}
-	if m.Type == "bind" {
-		c.Flags = unix.MS_BIND
-		if m.Recursive {
-			c.Flags |= unix.MS_REC
-		}
-		c.PropagationFlags = []int{propagationOf(m) | unix.MS_REC}
+	c := &configs.Mount{
+		Source: m.Source, Destination: m.Target, Device: "bind", Flags: unix.MS_BIND,
+		PropagationFlags: []int{propagationOf(m) | unix.MS_REC},
 	}
-	if m.ReadOnly && m.Type != "bind" {
-		c.Flags |= unix.MS_RDONLY
+	if m.Recursive {
+		c.Flags |= unix.MS_REC
 	}
-	if attributes := attributesOf(m); m.Type == "bind" && attributes != 0 {
+	if attributes := attributesOf(m); attributes != 0 {
 		// Flags would take away those that the source is mounted with: the daemon's nosuid, for example.
 		c.RecAttr = &unix.MountAttr{Attr_set: attributes}
 	}

@@ -21,9 +21,6 @@ func detached(m *configs.Mount, users *os.File) (*os.File, error) {
 		if m.Flags&unix.MS_STRICTATIME != 0 {
 			attributes.Attr_set |= unix.MOUNT_ATTR_STRICTATIME
 		}
-		if m.Device == "tmpfs" {
-			attributes.Attr_set &^= unix.MOUNT_ATTR_RDONLY // until the folders of other mounts are made in it, see protect
-		}
 		return newFileSystem(m.Device, m.Source, m.Data, int(attributes.Attr_set))
 	}
 	if m.RecAttr != nil {

@@ -121,9 +121,9 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 		"umount":                   {unix.SYS_UMOUNT2, nil, 0, "enter root"},
 		"chdir":                    {unix.SYS_CHDIR, nil, 0, "enter root"},
 		"openat2":                  {unix.SYS_OPENAT2, nil, 0, "mount proc at /proc"},
-		"mkdirat":                  {unix.SYS_MKDIRAT, nil, 0, "mount tmpfs at /made/here"},
+		"mkdirat":                  {unix.SYS_MKDIRAT, nil, 0, "mount /etc at /made/here"},
 		"open_tree":                {unix.SYS_OPEN_TREE, nil, 0, "make /proc/1 read-only"},
-		"mount_setattr":            {unix.SYS_MOUNT_SETATTR, nil, 0, "make /tmp read-only"},
+		"mount_setattr":            {unix.SYS_MOUNT_SETATTR, nil, 0, "make root read-only"},
 		"user namespace: setfsgid": {unix.SYS_SETFSGID, nil, 0, "make files as the owner of the root"},
 		"user namespace: setfsuid": {unix.SYS_SETFSUID, nil, 0, "make files as the owner of the root"},
 		"user namespace: capget":   {unix.SYS_CAPGET, nil, 0, "make files as the owner of the root"},
@@ -135,9 +135,9 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newDirect(t)
 			s := testSpec(busyboxRoot(t), "true")
-			s.Mounts = []spec.Mount{{Source: "tmpfs", Target: "/made/here", Type: "tmpfs"}, {Source: "tmpfs", Target: "/tmp", Type: "tmpfs", ReadOnly: true}}
-			if strings.Contains(name, "user namespace") {
-				s.UserNamespace = &spec.UserNamespace{Path: "/proc/self/ns/user", HostID: 1000, Size: 10}
+			s.ReadOnlyRoot, s.Mounts = true, []spec.Mount{{Source: "/etc", Target: "/made/here"}}
+			if strings.Contains(name, "user namespace") { // to which the kernel maps no mount, because it is the caller's
+				s.Mounts, s.UserNamespace = nil, &spec.UserNamespace{Path: "/proc/self/ns/user", HostID: 1000, Size: 10}
 			}
 			failStarts(t, r, failing.Call{Number: test.number, Args: test.args, Errno: test.errno})
 			c := containerOf(t, r, s)
@@ -228,10 +228,10 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 		want   error
 	}{{"/up/made", nil}, {"/magic" + outside + "/made", unix.ELOOP}, {"/nowhere/made", unix.ENOENT}, {"/bin/busybox/made", unix.ENOTDIR}} {
 		s := testSpec(root, "true")
-		s.Mounts = []spec.Mount{{Source: "tmpfs", Target: test.target, Type: "tmpfs"}}
+		s.Mounts = []spec.Mount{{Source: "/etc", Target: test.target}}
 		c := containerOf(t, r, s)
 		p, err := c.Start(spec.Stdio{})
-		if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), fmt.Sprintf("start container %q: mount tmpfs at %s: ", s.Name, test.target)) {
+		if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), fmt.Sprintf("start container %q: mount /etc at %s: ", s.Name, test.target)) {
 			t.Errorf("%s: error %v, want %v", test.target, err, test.want)
 		}
 		if err == nil {
@@ -268,7 +268,7 @@ func TestAProcessHasTheLimitOfOpenFilesFromBefore(t *testing.T) {
 func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 	r, dir := newDirect(t), t.TempDir()
 	s := testSpec(busyboxRoot(t), "true")
-	s.Mounts = []spec.Mount{{Source: filepath.Join(dir, "volume"), Target: "/volume", Type: "bind"}}
+	s.Mounts = []spec.Mount{{Source: filepath.Join(dir, "volume"), Target: "/volume"}}
 	c := containerOf(t, r, s)
 	config, err := c.configure(spec.Stdio{})
 	if err != nil {
@@ -472,7 +472,7 @@ func TestNoNeighboursLinkIsFollowed(t *testing.T) {
 		t.Fatal(out)
 	}
 	s := testSpec(root, "true")
-	s.Mounts = []spec.Mount{{Type: "bind", Source: t.TempDir(), Target: "/dev/shm/cache"}}
+	s.Mounts = []spec.Mount{{Source: t.TempDir(), Target: "/dev/shm/cache"}}
 	c := containerOf(t, r, s)
 	p, err := c.Start(spec.Stdio{})
 	if err == nil {
@@ -489,7 +489,7 @@ func TestNoNeighboursLinkIsFollowed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Mounts = []spec.Mount{{Type: "bind", Source: dir, Target: "/dev/shm/own"}}
+	s.Mounts = []spec.Mount{{Source: dir, Target: "/dev/shm/own"}}
 	if out, status := output(t, r, s); status != 0 || out != "file\n" {
 		t.Errorf("a volume in /dev/shm: %q, %v", out, status)
 	}

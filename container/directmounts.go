@@ -27,7 +27,6 @@ type assembly struct {
 	ready       *os.File // our end of the pipe forked.ready
 	terminal    terminal
 	cgroupFiles cgroupFiles
-	later       []operation // when the folders of other mounts have been made
 	opened      []*os.File
 }
 
@@ -132,9 +131,6 @@ func (a *assembly) mount(config *configs.Config) error {
 			o.flags |= C.DIRECT_NO_LINKS
 		}
 		a.add(o)
-		if m.Device == "tmpfs" && m.Flags&unix.MS_RDONLY != 0 {
-			a.later = append(a.later, readOnly(o.file, m.Destination))
-		}
 	}
 	if err := a.makeDevices(made["/dev"], config.Devices); err != nil {
 		return err
@@ -142,13 +138,13 @@ func (a *assembly) mount(config *configs.Config) error {
 	return a.connect(made["/dev"], made["/dev/pts"])
 }
 
-// ownedMount has a new tmpfs belong to user 0 of the container's user namespace, unless its options say otherwise.
+// ownedMount has a new tmpfs, which is /dev, belong to user 0 of the container's user namespace.
 func (a *assembly) ownedMount(m *configs.Mount) *configs.Mount {
 	if a.owner == 0 || m.Device != "tmpfs" {
 		return m
 	}
 	owned := *m
-	owned.Data = strings.TrimSuffix(fmt.Sprintf("uid=%d,gid=%d,%s", a.owner, a.owner, m.Data), ",")
+	owned.Data = fmt.Sprintf("uid=%d,gid=%d,%s", a.owner, a.owner, m.Data)
 	return &owned
 }
 
@@ -280,9 +276,8 @@ func readOnly(file int, what string) operation {
 	return operation{kind: C.DIRECT_RESTRICT, file: file, set: unix.MOUNT_ATTR_RDONLY, what: "make " + what + " read-only"}
 }
 
-// protect adds the later operations, after which the root and the read-only paths are made read-only.
+// protect has the root and the read-only paths made read-only.
 func (a *assembly) protect(config *configs.Config) {
-	a.operations = append(a.operations, a.later...)
 	if config.Readonlyfs {
 		a.add(readOnly(a.root, "root"))
 	}

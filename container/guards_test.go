@@ -307,7 +307,7 @@ func TestVolumesTakeLaterMounts(t *testing.T) {
 			}
 			s := testSpec(root, "sleep", "1000")
 			s.Process.Capabilities = append(s.Process.Capabilities, "CAP_SYS_ADMIN")
-			s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", Recursive: test.recursive, ReadOnly: test.readOnly}}
+			s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Recursive: test.recursive, ReadOnly: test.readOnly}}
 			c, _ := startSleeper(t, r, s)
 			if err := unix.Mount("later", filepath.Join(volume, "in"), "tmpfs", 0, ""); err != nil {
 				t.Fatal(err)
@@ -335,7 +335,7 @@ func TestAVolumeBesideTheRootTakesLaterMounts(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
 	s := testSpec(root, "sleep", "1000")
-	s.Mounts = []spec.Mount{{Source: filepath.Dir(later), Target: "/volume", Type: "bind"}}
+	s.Mounts = []spec.Mount{{Source: filepath.Dir(later), Target: "/volume"}}
 	c, _ := startSleeper(t, newRuntime(t), s)
 	if err := unix.Mount("later", later, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)

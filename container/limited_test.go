@@ -46,7 +46,7 @@ func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(volume, unix.MNT_DETACH) })
 	s := testSpec(root, "sleep", "1000")
-	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", Recursive: true}}
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Recursive: true}}
 	hostile, _ := startSleeper(t, r, s)
 	other, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
 	release := mountSilent(t, filepath.Join(volume, "etc"))

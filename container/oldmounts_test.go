@@ -30,7 +30,7 @@ func TestLibcontainerStartsWithoutMountAttributes(t *testing.T) {
 	s := testSpec(busyboxRoot(t), "sh", "-c", `cat /volume/file
 for file in /volume/new $(find /sys/fs/cgroup -name cgroup.procs); do (: >$file) 2>/dev/null && echo "wrote $file"; done
 find /sys/fs/cgroup -name cgroup.procs | grep -c . >/dev/null && echo cgroups`)
-	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind", ReadOnly: true, Recursive: true}}
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", ReadOnly: true, Recursive: true}}
 	if got, status := output(t, r, s); got != "text\ncgroups\n" || status != 0 {
 		t.Errorf("%q, %v", got, status)
 	}

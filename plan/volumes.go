@@ -212,7 +212,6 @@ func (p *mountPlan) add(app string, r request) error {
 	v := r.volume
 	m := spec.Mount{
 		Target:    r.target,
-		Type:      "bind",
 		ReadOnly:  r.readOnly || v.ReadOnly != nil && *v.ReadOnly,
 		Recursive: true,
 	}

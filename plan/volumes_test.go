@@ -41,7 +41,7 @@ func withMounts(mounts []schema.Mount, points []types.MountPoint) manifest.App {
 }
 
 func bound(source, target string) spec.Mount {
-	return spec.Mount{Source: source, Target: target, Type: "bind", Recursive: true}
+	return spec.Mount{Source: source, Target: target, Recursive: true}
 }
 
 func readOnly(m spec.Mount) spec.Mount {
@@ -84,7 +84,7 @@ func TestMountsFollowPointsAndVolumes(t *testing.T) {
 		{"read-only mount point", "C-VOL-15", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{v}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
 		{"D-04 read-only mount point, writable volume", "", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{readOnlyPoint}, []types.Volume{rw}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
 		{"D-04 read-only volume, writable mount point", "", []schema.Mount{mountOf("v", "/d")}, []types.MountPoint{point("p", "/d")}, []types.Volume{ro}, []spec.Mount{readOnly(bound("/volumes/v", "/d"))}, nil, 0},
-		{"not recursive", "C-VOL-13", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{flat}, []spec.Mount{{Source: "/volumes/v", Target: "/d", Type: "bind"}}, nil, 0},
+		{"not recursive", "C-VOL-13", []schema.Mount{mountOf("v", "/d")}, nil, []types.Volume{flat}, []spec.Mount{{Source: "/volumes/v", Target: "/d"}}, nil, 0},
 		{"empty", "C-VOL-12", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{e}, []spec.Mount{bound(pod+"e", "/d")}, []EmptyVolume{{pod + "e", 0o755, 0, 0, names.VolumesDir + "/" + "e", true}}, 0},
 		{
 			"mode and owner", "C-VOL-12",

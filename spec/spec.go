@@ -108,22 +108,19 @@ type Process struct {
 	Seccomp Seccomp
 }
 
-// Mount is one mount inside the container, made in the order given.
+// Mount binds a file or folder of the caller inside the container. Mounts are made in the order given.
 type Mount struct {
-	// Source is for a bind an absolute path in the caller's mount namespace, else the file
-	// system's source.
+	// Source is an absolute path in the caller's mount namespace.
 	Source string
 	// Target is the absolute path inside the container. The runtime resolves it inside the
 	// root, and makes it if it is missing.
 	Target    string
-	Type      string // "bind", or a file system type such as "tmpfs"
-	Recursive bool   // bind with submounts; the next three flags then cover the submounts
+	Recursive bool // bind with submounts; the next three flags then cover the submounts
 	ReadOnly  bool
-	NoSuid    bool   // of a bind: set-ID bits and file capabilities have no effect
-	NoDev     bool   // of a bind: device nodes cannot be opened
-	Options   string // data of the file system, for example "mode=1777"
+	NoSuid    bool // set-ID bits and file capabilities have no effect
+	NoDev     bool // device nodes cannot be opened
 
-	// Propagation is that of a bind without the three flags: ToContainer, Apart or BothWays.
+	// Propagation is that of a mount without the three flags: ToContainer, Apart or BothWays.
 	Propagation Propagation
 }
 

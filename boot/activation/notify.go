@@ -74,7 +74,7 @@ func (s *NotifySocket) prepare() error {
 
 // Add returns app with the socket added: a mount and NOTIFY_SOCKET in the environment.
 func (s *NotifySocket) Add(app spec.Spec) spec.Spec {
-	app.Mounts = append(slices.Clip(app.Mounts), spec.Mount{Source: s.path, Target: names.NotifySocket, Type: "bind"})
+	app.Mounts = append(slices.Clip(app.Mounts), spec.Mount{Source: s.path, Target: names.NotifySocket})
 	app.Process.Env = append(withoutVariables(app.Process.Env, "NOTIFY_SOCKET"), "NOTIFY_SOCKET="+names.NotifySocket)
 	return app
 }

@@ -59,9 +59,6 @@ func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 	}
 	defer func() { _ = unix.Close(dir) }()
 	for _, m := range mounts {
-		if m.Type != "bind" {
-			continue
-		}
 		hides, err := prepareTarget(dir, m)
 		if err != nil {
 			return fmt.Errorf("prepare mount target %q: %w", m.Target, err)

@@ -23,7 +23,6 @@ func fileCases() []testCase {
 		{"a mount propagates as its spec says", propagations},
 		{"flags of binds", bindFlags},
 		{"a read-only bind keeps the flags of its source", sourceFlags},
-		{"tmpfs", tmpfs},
 		{"mounts are made in order", mountOrder},
 		{"masked and read-only paths", maskedPaths},
 		{"a privileged app has no masked paths", privilegedPaths},
@@ -52,7 +51,7 @@ const tryWrite = `for f in $FILES; do if (: >$f) 2>/dev/null; then echo writes; 
 func readOnlyRoot(b *bench) {
 	s := b.spec()
 	s.ReadOnlyRoot = true
-	s.Mounts = []spec.Mount{{Source: b.folder(), Target: "/v", Type: "bind"}}
+	s.Mounts = []spec.Mount{{Source: b.folder(), Target: "/v"}}
 	must(b.t, os.Mkdir(filepath.Join(b.root, "v"), 0o755))
 	s.Process.Env = append(s.Process.Env, "FILES=/new /etc/new /v/new")
 	b.wantBoth(s, tryWrite, "not\nnot\nwrites\n")
@@ -64,9 +63,9 @@ func bindMounts(b *bench) {
 	must(b.t, os.WriteFile(file, []byte("file\n"), 0o644))
 	s := b.spec()
 	s.Mounts = []spec.Mount{
-		{Source: volume, Target: "/made/on/demand", Type: "bind"},
-		{Source: volume, Target: "/ro", Type: "bind", ReadOnly: true},
-		{Source: file, Target: "/etc/file", Type: "bind"},
+		{Source: volume, Target: "/made/on/demand"},
+		{Source: volume, Target: "/ro", ReadOnly: true},
+		{Source: file, Target: "/etc/file"},
 	}
 	s.Process.Env = append(s.Process.Env, "FILES=/made/on/demand/new /ro/new")
 	b.wantBoth(s, "cat /made/on/demand/in /ro/in /etc/file;"+tryWrite, "volume\nvolume\nfile\nwrites\nnot\n")
@@ -88,9 +87,9 @@ func recursiveBinds(b *bench) {
 	volume := b.submounted()
 	s := b.spec()
 	s.Mounts = []spec.Mount{
-		{Source: volume, Target: "/flat", Type: "bind"},
-		{Source: volume, Target: "/deep", Type: "bind", Recursive: true},
-		{Source: volume, Target: "/ro", Type: "bind", Recursive: true, ReadOnly: true},
+		{Source: volume, Target: "/flat"},
+		{Source: volume, Target: "/deep", Recursive: true},
+		{Source: volume, Target: "/ro", Recursive: true, ReadOnly: true},
 	}
 	s.Process.Env = append(s.Process.Env, "FILES=/deep/sub/new /ro/new /ro/sub/new")
 	b.wantBoth(s, "ls /flat/sub; cat /deep/sub/below;"+tryWrite, "below\nwrites\nnot\nnot\n")
@@ -103,7 +102,7 @@ func laterMounts(b *bench) {
 	must(b.t, unix.Mount("", volume, "", unix.MS_SHARED, ""))
 	must(b.t, os.Mkdir(filepath.Join(volume, "sub"), 0o755))
 	s := b.spec("sleep", "1000")
-	s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Type: "bind", Recursive: true}}
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Recursive: true}}
 	a := b.start(s, spec.Stdio{})
 	must(b.t, unix.Mount("tmpfs", filepath.Join(volume, "sub"), "tmpfs", 0, ""))
 	b.t.Cleanup(func() { must(b.t, unix.Unmount(filepath.Join(volume, "sub"), unix.MNT_DETACH)) })
@@ -123,7 +122,7 @@ func propagations(b *bench) {
 		must(b.t, unix.Mount("", volume, "", unix.MS_SHARED, ""))
 		s := b.spec("sleep", "1000")
 		s.Privileged, s.Process.Capabilities = true, append(s.Process.Capabilities, "CAP_SYS_ADMIN")
-		s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Type: "bind", Recursive: true, Propagation: propagation}}
+		s.Mounts = []spec.Mount{{Source: volume, Target: "/v", Recursive: true, Propagation: propagation}}
 		a := b.start(s, spec.Stdio{})
 		must(b.t, unix.Mount("tmpfs", filepath.Join(volume, "in"), "tmpfs", 0, ""))
 		a.wantExec(command("sh", "-c", "mount -t tmpfs none /v/out; grep -c /v/in /proc/self/mounts; true"), want.in)
@@ -147,10 +146,10 @@ func bindFlags(b *bench) {
 	must(b.t, unix.Mknod(filepath.Join(volume, "sub/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
 	s := b.spec()
 	s.Mounts = []spec.Mount{
-		{Source: volume, Target: "/v/plain", Type: "bind", Recursive: true},
-		{Source: volume, Target: "/v/flags", Type: "bind", Recursive: true, NoSuid: true, NoDev: true},
-		{Source: volume, Target: "/v/nosuid", Type: "bind", NoSuid: true},
-		{Source: volume, Target: "/v/nodev", Type: "bind", Recursive: true, ReadOnly: true, NoDev: true},
+		{Source: volume, Target: "/v/plain", Recursive: true},
+		{Source: volume, Target: "/v/flags", Recursive: true, NoSuid: true, NoDev: true},
+		{Source: volume, Target: "/v/nosuid", NoSuid: true},
+		{Source: volume, Target: "/v/nodev", Recursive: true, ReadOnly: true, NoDev: true},
 	}
 	script := "for f in plain flags nodev; do if (: </v/$f/sub/null) 2>/dev/null; then echo opens; else echo not; fi; done;" + showFlags
 	b.wantBoth(s, script, `opens
@@ -172,20 +171,10 @@ func sourceFlags(b *bench) {
 	b.t.Cleanup(func() { must(b.t, unix.Unmount(volume, unix.MNT_DETACH)) })
 	s := b.spec()
 	s.Mounts = []spec.Mount{
-		{Source: volume, Target: "/v/flat", Type: "bind", ReadOnly: true},
-		{Source: volume, Target: "/v/deep", Type: "bind", ReadOnly: true, Recursive: true},
+		{Source: volume, Target: "/v/flat", ReadOnly: true},
+		{Source: volume, Target: "/v/deep", ReadOnly: true, Recursive: true},
 	}
 	b.wantBoth(s, showFlags, "/v/flat ro nosuid nodev noexec\n/v/deep ro nosuid nodev noexec\n")
-}
-
-func tmpfs(b *bench) {
-	s := b.spec()
-	s.Mounts = []spec.Mount{
-		{Source: "tmpfs", Target: "/t", Type: "tmpfs", Options: "mode=1750,size=64k"},
-		{Source: "tmpfs", Target: "/ro", Type: "tmpfs", ReadOnly: true},
-	}
-	s.Process.Env = append(s.Process.Env, "FILES=/t/new /ro/new")
-	b.wantBoth(s, "stat -c %a /t;"+tryWrite, "1750\nwrites\nnot\n")
 }
 
 func mountOrder(b *bench) {
@@ -193,8 +182,8 @@ func mountOrder(b *bench) {
 	must(b.t, os.WriteFile(filepath.Join(volume, "in"), []byte("inner\n"), 0o644))
 	s := b.spec()
 	s.Mounts = []spec.Mount{
-		{Source: "tmpfs", Target: "/t", Type: "tmpfs"},
-		{Source: volume, Target: "/t/inner", Type: "bind"},
+		{Source: b.folder(), Target: "/t"},
+		{Source: volume, Target: "/t/inner"},
 	}
 	b.wantBoth(s, "cat /t/inner/in", "inner\n")
 }
@@ -265,7 +254,7 @@ func sharedMemory(b *bench) {
 func (b *bench) linked(path string) (s spec.Spec, folder string) {
 	b.t.Helper()
 	s, folder = b.spec("true"), b.folder()
-	s.Mounts = []spec.Mount{{Source: folder, Target: "/v", Type: "bind"}}
+	s.Mounts = []spec.Mount{{Source: folder, Target: "/v"}}
 	must(b.t, os.RemoveAll(filepath.Join(b.root, path)))
 	must(b.t, os.Symlink("../../../v", filepath.Join(b.root, path)))
 	return s, folder

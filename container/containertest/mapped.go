@@ -68,9 +68,7 @@ func ownUsers(b *bench) {
 	must(b.t, os.Chown(filepath.Join(b.root, "owned"), 7, 8))
 	volume := b.folder()
 	s := b.spec()
-	s.Mounts = []spec.Mount{
-		{Source: volume, Target: "/volume", Type: "bind"}, {Source: "tmpfs", Target: "/made/here", Type: "tmpfs", Options: "mode=700"},
-	}
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume"}, {Source: b.folder(), Target: "/made/here"}}
 	const script = "cat /proc/self/uid_map /proc/self/gid_map | tr -s ' '; stat -c '%u %g' / /owned /volume /made /made/here /dev /dev/null; echo >/dev/shm/own; " +
 		"echo >/volume/new; chown 33:44 /volume/new; stat -c '%u %g' /volume/new; kill -0 1 2>&1; sed -n 's/^CapEff:.//p' /proc/self/status"
 	ids := fmt.Sprintf(" 0 %d 65536\n", mappedID)

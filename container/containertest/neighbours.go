@@ -98,8 +98,8 @@ func swappedLinks(b *bench) {
 	for range startsUnderAttack {
 		s := b.spec("true")
 		s.Mounts = []spec.Mount{
-			{Source: "tmpfs", Target: "/swapped/made/here", Type: "tmpfs"},
-			{Source: filepath.Join(source, "file"), Target: "/swapped/made/file", Type: "bind"},
+			{Source: source, Target: "/swapped/made/here"},
+			{Source: filepath.Join(source, "file"), Target: "/swapped/made/file"},
 		}
 		if _, err := b.tryRun(s); err == nil {
 			worked++
@@ -124,7 +124,7 @@ func noexecVolume(b *bench) {
 	must(b.t, err)
 	must(b.t, os.WriteFile(filepath.Join(volume, "true"), program, 0o755))
 	s := b.spec("/volume/true")
-	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Type: "bind"}}
+	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume"}}
 	_, err = b.tryRun(s)
 	if failed := new(spec.ExecError); !errors.As(err, &failed) || !errors.Is(failed.Errno, unix.EACCES) {
 		b.t.Errorf("error %v", err)

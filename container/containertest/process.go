@@ -53,7 +53,7 @@ func missingDirectory(b *bench) {
 	b.wantRun(s, "/tmp/new/work\n755 0\n")
 	s = b.sh("pwd")
 	s.Process.Dir, s.Process.MakeDir = "/volume/new", true
-	s.Mounts = []spec.Mount{{Type: "bind", Source: b.folder(), Target: "/volume"}}
+	s.Mounts = []spec.Mount{{Source: b.folder(), Target: "/volume"}}
 	b.wantRun(s, "/volume/new\n")
 	if _, err := os.Stat(filepath.Join(s.Mounts[0].Source, "new")); err != nil {
 		b.t.Error(err)

@@ -39,7 +39,7 @@ func fileOwner(b *bench) {
 func mountedUsers(b *bench) {
 	b.write("../passwd", "alice:x:5005:2000::/:\n")
 	s := b.spec()
-	s.Mounts = []spec.Mount{{Source: filepath.Join(b.dir, "passwd"), Target: "/etc/passwd", Type: "bind", ReadOnly: true}}
+	s.Mounts = []spec.Mount{{Source: filepath.Join(b.dir, "passwd"), Target: "/etc/passwd", ReadOnly: true}}
 	s.Process.User, s.Process.Group = "alice", "staff"
 	b.wantBoth(s, printUser, "5005\n50\n50\n")
 }

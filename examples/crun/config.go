@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"path"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -87,28 +86,20 @@ func mountsOf(s *spec.Spec, shm string) []specs.Mount {
 		out = append(out, specs.Mount{Destination: m.Target, Type: m.Type, Source: m.Source, Options: m.Options})
 	}
 	for _, m := range s.Mounts {
-		out = append(out, specs.Mount{Destination: path.Clean(m.Target), Type: m.Type, Source: m.Source, Options: mountOptions(m)})
+		out = append(out, specs.Mount{Destination: path.Clean(m.Target), Type: "bind", Source: m.Source, Options: mountOptions(m)})
 	}
 	return out
 }
 
 func mountOptions(m spec.Mount) []string {
-	var options []string
-	prefix := ""
-	if m.Type == "bind" {
-		prefix = "r" // without it, crun would take away the flags of the source
-		options = []string{"bind", "slave"}
-		if m.Recursive {
-			options = []string{"rbind", "rslave"}
-		}
+	options := []string{"bind", "slave"}
+	if m.Recursive {
+		options = []string{"rbind", "rslave"}
 	}
 	for flag, set := range map[string]bool{"ro": m.ReadOnly, "nosuid": m.NoSuid, "nodev": m.NoDev} {
 		if set {
-			options = append(options, prefix+flag)
+			options = append(options, "r"+flag) // without the r, crun would take away the flags of the source
 		}
-	}
-	if m.Options != "" {
-		options = append(options, strings.Split(m.Options, ",")...)
 	}
 	return options
 }

@@ -22,7 +22,7 @@ func unmet() containertest.Unmet {
 			"no other descriptor is open", "files from descriptor 3 on", "a terminal",
 			"signals are at their defaults", "read-only root", "bind mounts", "recursive read-only bind mounts",
 			"a mount that comes later shows up", "a mount propagates as its spec says", "flags of binds", "a read-only bind keeps the flags of its source",
-			"tmpfs", "mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
+			"mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
 			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "apps share /dev/shm",
 			"the probe reads its own process", "pending signals and message queues are limited",
 			"an app that asks for it sees no thread of the supervisor",
