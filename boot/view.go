@@ -33,21 +33,14 @@ func makeView(_ context.Context, p *Pod) error {
 	return writeSysctls(p.Plan.Sysctl)
 }
 
-// mountProc mounts a /proc of the pod's PID namespace. If the pod shares the stager's PID
-// namespace, the supervisor also becomes the parent of the pod's orphans. The daemon may have started the stager in
-// another PID namespace than its own, of which the stager's /proc is then.
+// mountProc mounts a /proc of the pod's PID namespace. The daemon may have started the stager in another PID namespace
+// than its own, of which the stager's /proc is then.
 func mountProc(ns plan.Namespaces) error {
 	own, err := os.Readlink("/proc/self")
 	if !ns.HostPID || err != nil || own != strconv.Itoa(os.Getpid()) {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 			return fmt.Errorf("mount /proc of the pod: %w", err)
 		}
-	}
-	if !ns.HostPID {
-		return nil
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become child subreaper: %w", err)
 	}
 	return nil
 }

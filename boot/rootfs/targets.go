@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
@@ -53,13 +54,8 @@ func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: root, Err: err}
-	}
-	defer func() { _ = unix.Close(dir) }()
 	for _, m := range mounts {
-		hides, err := prepareTarget(dir, m)
+		hides, err := prepareTarget(root, m)
 		if err != nil {
 			return fmt.Errorf("prepare mount target %q: %w", m.Target, err)
 		}
@@ -71,16 +67,16 @@ func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 }
 
 // prepareTarget returns what the mount hides, "" for nothing.
-func prepareTarget(root int, m spec.Mount) (hides string, err error) {
-	parent, err := openIn(root, filepath.Dir(m.Target), unix.O_PATH)
+func prepareTarget(root string, m spec.Mount) (hides string, err error) {
+	folder, err := pathrs.OpenInRoot(root, filepath.Dir(m.Target))
 	if errors.Is(err, unix.ENOENT) {
 		return "", nil // made later
 	}
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = unix.Close(parent) }()
-	name := filepath.Base(m.Target)
+	defer folder.Close()
+	parent, name := int(folder.Fd()), filepath.Base(m.Target)
 	var target unix.Stat_t
 	err = unix.Fstatat(parent, name, &target, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -105,25 +101,12 @@ func prepareTarget(root int, m spec.Mount) (hides string, err error) {
 // OpenFolder opens the folder in root that a path leads to, for reading. No symbolic link leads out of root. Where
 // there is no folder, the error wraps unix.ENOENT or unix.ENOTDIR. The caller closes the folder.
 func OpenFolder(root, path string) (*os.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	at, err := pathrs.OpenInRoot(root, path)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+		return nil, err
 	}
-	defer func() { _ = unix.Close(dir) }()
-	fd, err := openIn(dir, path, unix.O_RDONLY|unix.O_NOATIME)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// openIn opens a path below root, with root as the root of all symbolic links.
-func openIn(root int, path string, flags uint64) (int, error) {
-	how := unix.OpenHow{
-		Flags:   flags | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	return unix.Openat2(root, path, &how)
+	defer at.Close()
+	return pathrs.Reopen(at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME)
 }
 
 func replaceByFolder(parent int, name string) error {
