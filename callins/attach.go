@@ -85,14 +85,8 @@ func notifyUnlessIgnored(signals chan<- os.Signal) {
 	}
 }
 
-// appStreams are the copies between the app's streams and the caller's; input is nil if the app has no open stdin.
-type appStreams struct {
-	input   *copying
-	outputs []*copying
-}
-
 // takeStreams makes the copies for a reply of kind streams.
-func takeStreams(r reply, p packet, s Streams) (a appStreams, err error) {
+func takeStreams(r reply, p packet, s Streams) (all copies, err error) {
 	outputs := []*os.File{s.Stdout}
 	if r.Stderr {
 		outputs = append(outputs, s.Stderr)
@@ -103,49 +97,26 @@ func takeStreams(r reply, p packet, s Streams) (a appStreams, err error) {
 	}
 	if len(p.files) != want {
 		p.close()
-		return a, fmt.Errorf("the supervisor sent %d streams, want %d", len(p.files), want)
+		return all, fmt.Errorf("the supervisor sent %d streams, want %d", len(p.files), want)
 	}
 	for i, f := range p.files {
-		var c *copying
 		if i < len(outputs) {
-			c, err = newOutput(outputs[i], f)
+			err = all.addOutput(outputs[i], f)
 		} else {
-			c, err = newInput(f, s.Stdin)
+			all.input, err = newInput(f, s.Stdin)
 		}
 		if err != nil {
-			a.close()
+			all.close()
 			packet{files: p.files[i+1:]}.close()
-			return appStreams{}, err
-		}
-		if i < len(outputs) {
-			a.outputs = append(a.outputs, c)
-		} else {
-			a.input = c
+			return copies{}, err
 		}
 	}
-	return a, nil
-}
-
-// close frees streams that have not been started.
-func (a appStreams) close() {
-	for _, c := range a.outputs {
-		c.close()
-	}
-	if a.input != nil {
-		a.input.close()
-	}
+	return all, nil
 }
 
 // follow copies until the app ends, the caller is dropped, or a signal comes.
-func follow(c conn, s Streams, theirs appStreams, signals <-chan os.Signal) (int, error) {
-	for _, output := range theirs.outputs {
-		output.start(func() { c.Close() })
-	}
-	if theirs.input != nil {
-		// Neither the caller's end of file nor an app that closes its stdin ends the
-		// attachment, and the former ends the app's input only if that is one caller's.
-		theirs.input.start(func() {})
-	}
+func follow(c conn, s Streams, theirs copies, signals <-chan os.Signal) (int, error) {
+	theirs.start(func() { c.Close() })
 	last := make(chan ending, 1)
 	go func() { last <- awaitEnding(c) }()
 	for {

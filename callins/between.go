@@ -14,25 +14,24 @@ import (
 // truncate the caller's log, or read what the caller types after the command has ended. So the command gets
 // pipes, and the call-in copies. The caller's null device stands for that of the command's app.
 type between struct {
-	stdio   [3]*os.File // what the command gets
-	theirs  []*os.File  // the command's ends of the pipes, which are in stdio
-	input   *copying    // nil for none
-	outputs []*copying
+	copies
+	stdio  [3]*os.File // what the command gets
+	theirs []*os.File  // the command's ends of the pipes, which are in stdio
 }
 
 // newBetween makes the pipes for the caller's streams.
 func newBetween(s Streams) (*between, error) {
 	b := &between{}
-	err := b.addInput(s.Stdin)
+	err := b.pipeInput(s.Stdin)
 	if err == nil {
-		err = b.addOutput(1, s.Stdout)
+		err = b.pipeOutput(1, s.Stdout)
 	}
 	switch {
 	case err != nil:
 	case sameFile(s.Stdout, s.Stderr):
 		b.stdio[2] = b.stdio[1] // one pipe keeps the order of what is written
 	default:
-		err = b.addOutput(2, s.Stderr)
+		err = b.pipeOutput(2, s.Stderr)
 	}
 	if err != nil {
 		b.close()
@@ -41,7 +40,7 @@ func newBetween(s Streams) (*between, error) {
 	return b, nil
 }
 
-func (b *between) addInput(stdin *os.File) error {
+func (b *between) pipeInput(stdin *os.File) error {
 	if isNull(stdin) {
 		b.stdio[0] = stdin
 		return nil
@@ -59,7 +58,7 @@ func (b *between) addInput(stdin *os.File) error {
 	return err
 }
 
-func (b *between) addOutput(number int, f *os.File) error {
+func (b *between) pipeOutput(number int, f *os.File) error {
 	if isNull(f) {
 		b.stdio[number] = f
 		return nil
@@ -70,11 +69,7 @@ func (b *between) addOutput(number int, f *os.File) error {
 	}
 	b.stdio[number] = theirs
 	b.theirs = append(b.theirs, theirs)
-	c, err := newOutput(f, ours)
-	if err == nil {
-		b.outputs = append(b.outputs, c)
-	}
-	return err
+	return b.addOutput(f, ours)
 }
 
 // pipe makes a pipe with blocking ends: few programs expect anything else of their stdio.
@@ -97,22 +92,7 @@ func (b *between) passed() {
 // close frees a between that has not been started.
 func (b *between) close() {
 	b.passed()
-	for _, c := range b.outputs {
-		c.close()
-	}
-	if b.input != nil {
-		b.input.close()
-	}
-}
-
-// start begins to copy.
-func (b *between) start() {
-	if b.input != nil {
-		b.input.start(func() {})
-	}
-	for _, c := range b.outputs {
-		c.start(func() {}) // the command's next write fails
-	}
+	b.copies.close()
 }
 
 // finish is called once, when the command has ended. It returns the errors of the copies, once all that the command

@@ -281,3 +281,39 @@ func awaitOutput(outputs []*copying, signals <-chan os.Signal) (code int, err er
 		}
 	}
 }
+
+// copies are the copies between the streams of an app or a command and the caller's.
+type copies struct {
+	input   *copying // nil for none
+	outputs []*copying
+}
+
+// addOutput adds the copying that newOutput makes.
+func (c *copies) addOutput(dst, src *os.File) error {
+	output, err := newOutput(dst, src)
+	if err == nil {
+		c.outputs = append(c.outputs, output)
+	}
+	return err
+}
+
+// close frees copies that have not been started.
+func (c *copies) close() {
+	for _, output := range c.outputs {
+		output.close()
+	}
+	if c.input != nil {
+		c.input.close()
+	}
+}
+
+// start begins to copy. When an output cannot be written, it calls failed. Neither the caller's end of file nor a
+// program that closes its stdin is a failure, and the former ends an app's input only if that is one caller's.
+func (c *copies) start(failed func()) {
+	for _, output := range c.outputs {
+		output.start(failed)
+	}
+	if c.input != nil {
+		c.input.start(func() {})
+	}
+}

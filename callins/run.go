@@ -86,7 +86,7 @@ func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, s
 		b.close()
 		return 0, err
 	}
-	b.start()
+	b.start(func() {}) // the command's next write fails
 	go forward(ctx, early, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
 	r, p, err := c.next(kindExit)
 	p.close()
