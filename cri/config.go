@@ -29,13 +29,12 @@ func readConfig(path string) (server.Config, error) {
 		return c, fmt.Errorf("read configuration: %w", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		return c, fmt.Errorf("read configuration %s: want a JSON object", path)
+		err = errors.New("want a JSON object")
+	} else if err = strictjson.Decode(data, &c); err == nil {
+		c.Fill()
+		err = c.Check()
 	}
-	if err := strictjson.Decode(data, &c); err != nil {
-		return c, fmt.Errorf("read configuration %s: %w", path, err)
-	}
-	c.Fill()
-	if err := c.Check(); err != nil {
+	if err != nil {
 		return c, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	return c, nil

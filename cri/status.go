@@ -34,8 +34,12 @@ func showStatus(ctx context.Context, socket string, out io.Writer) error {
 		return fmt.Errorf("ask server: %s", grpcstatus.Convert(err).Message())
 	}
 	fmt.Fprintf(out, "%s %s: CRI %s\n", v.RuntimeName, v.RuntimeVersion, v.RuntimeApiVersion)
+	return showConditions(r.GetStatus().GetConditions(), out)
+}
+
+func showConditions(all []*runtimeapi.RuntimeCondition, out io.Writer) error {
 	ready := true
-	for _, c := range r.GetStatus().GetConditions() {
+	for _, c := range all {
 		if c.Status {
 			fmt.Fprintf(out, "%s: yes\n", c.Type)
 			continue

@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,10 +27,8 @@ func MountImage(ctx context.Context, dir, name string, layers []string) (string,
 	if err := unix.Mount("image", top, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700,size=1m"); err != nil {
 		return "", &os.PathError{Op: "mount", Path: top, Err: err}
 	}
-	for _, folder := range []string{r.Scratch, r.Target} {
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			return "", err
-		}
+	if err := errors.Join(os.Mkdir(r.Scratch, 0o700), os.Mkdir(r.Target, 0o700)); err != nil {
+		return "", err
 	}
 	if err := (unionfs.Overlay{}).Mount(ctx, r); err != nil {
 		return "", err

@@ -74,29 +74,27 @@ func notStarted(r records.Container, why string) life {
 }
 
 func lifeOfPod(r records.Container, pod *pods.Pod) life {
-	l := life{started: cmp.Or(r.Started, pod.State.Created)}
+	started := cmp.Or(r.Started, pod.State.Created)
 	switch pod.State.Phase {
 	case pods.Starting:
 		return life{state: runtimeapi.ContainerState_CONTAINER_CREATED}
 	case pods.Running, pods.Stopping:
-		l.state = runtimeapi.ContainerState_CONTAINER_RUNNING
-		return l
+		return life{state: runtimeapi.ContainerState_CONTAINER_RUNNING, started: started}
 	}
-	l.state, l.code, l.reason = runtimeapi.ContainerState_CONTAINER_EXITED, notKnown, "Unknown"
-	l.finished = cmp.Or(pod.State.Ended, l.started)
+	l := life{state: runtimeapi.ContainerState_CONTAINER_EXITED, started: started, code: notKnown, reason: "Unknown"}
+	l.finished = cmp.Or(pod.State.Ended, started)
 	code, why := pod.Outcome()
-	if code == nil {
-		return l
-	}
-	l.code = int32(*code)
 	switch {
+	case code == nil:
+		return l
 	case why == pods.OOMKilled:
 		l.reason = "OOMKilled"
-	case l.code == 0:
+	case *code == 0:
 		l.reason = "Completed"
 	default:
 		l.reason = "Error"
 	}
+	l.code = int32(*code)
 	return l
 }
 
@@ -160,8 +158,11 @@ func addRequested(status *runtimeapi.ContainerStatus, r records.Container) error
 	return nil
 }
 
-// decode reads a part of a status, which another version of the server may have written.
+// decode reads a part of a status, which another version of the server may have written. It reads none from nil.
 func decode(text json.RawMessage, into proto.Message) error {
+	if text == nil {
+		return nil
+	}
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, into)
 }
 

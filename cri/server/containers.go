@@ -59,12 +59,9 @@ func (s *Server) StartContainer(
 // start starts the container's pod. The record has the pod's UUID before the pod starts: a server that was killed
 // leaves no pod that none knows.
 func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
-	sandbox, err := s.records.Sandbox(r.SandboxID)
+	sandbox, err := s.readySandbox(r.SandboxID)
 	if err != nil {
 		return err
-	}
-	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return fmt.Errorf("sandbox %s is not ready", sandbox.ID)
 	}
 	pids, err := s.pidNamespace(ctx, sandbox, r.PIDs)
 	if err != nil {
@@ -309,6 +306,16 @@ func (s *Server) running(id string) (records.Container, *pods.Pod, error) {
 		return record, nil, fmt.Errorf("container %s is not running", id)
 	}
 	return record, pod, nil
+}
+
+// runningApp returns the pod of a container that runs, and the pod's app.
+func (s *Server) runningApp(id string) (*pods.Pod, pods.App, error) {
+	record, pod, err := s.running(id)
+	if err != nil {
+		return nil, pods.App{}, err
+	}
+	app, err := daemon.FindApp(pod, record.App)
+	return pod, app, err
 }
 
 // runs reports whether a container's pod is there and up. One that has been asked to stop is, until it has ended.

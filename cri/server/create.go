@@ -39,12 +39,9 @@ func (s *Server) CreateContainer(
 		return nil, err
 	}
 	defer leaveSandbox()
-	sandbox, err := s.records.Sandbox(r.GetPodSandboxId())
+	sandbox, err := s.readySandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
-	}
-	if s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, fmt.Errorf("sandbox %s is not ready", sandbox.ID)
 	}
 	if err := s.checkName(sandbox.ID, c.GetMetadata()); err != nil {
 		return nil, err

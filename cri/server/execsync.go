@@ -32,11 +32,7 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 	if len(r.GetCmd()) == 0 {
 		return nil, fmt.Errorf("%w: no command", errInvalid)
 	}
-	record, pod, err := s.running(r.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	app, err := daemon.FindApp(pod, record.App)
+	pod, app, err := s.runningApp(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (s *Server) resolve(
 	return nil
 }
 
-// imageOf returns the layers of a container's image, the top one first.
+// imageOf returns a container's image and all that the image depends on, the top one first.
 func (s *Server) imageOf(ref string) ([]*images.Image, error) {
 	found, err := s.findImage(ref)
 	if err == nil && found == nil {
@@ -156,12 +156,7 @@ func (s *Server) imageOf(ref string) ([]*images.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.layers(found.ID)
-}
-
-// layers returns an image of the store and all that it depends on.
-func (s *Server) layers(id string) ([]*images.Image, error) {
-	image, err := s.images.Get(id)
+	image, err := s.images.Get(found.ID)
 	if err != nil {
 		return nil, err
 	}

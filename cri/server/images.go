@@ -179,19 +179,9 @@ func (s *Server) StreamImages(
 }
 
 func (s *Server) listImages(filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
-	all, err := s.index.All()
+	all, err := s.imagesCalled(filter.GetImage().GetImage())
 	if err != nil {
 		return nil, err
-	}
-	if ref := filter.GetImage().GetImage(); ref != "" {
-		all = nil
-		found, err := s.findImage(ref)
-		if err != nil {
-			return nil, err
-		}
-		if found != nil {
-			all = append(all, *found)
-		}
 	}
 	stored, err := s.images.List() // all of the index, and perhaps more
 	if err != nil {
@@ -207,6 +197,18 @@ func (s *Server) listImages(filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image
 		listed = append(listed, image)
 	}
 	return listed, nil
+}
+
+// imagesCalled returns the image that a reference means, or for "" all of the index.
+func (s *Server) imagesCalled(ref string) ([]imageindex.Image, error) {
+	if ref == "" {
+		return s.index.All()
+	}
+	found, err := s.findImage(ref)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	return []imageindex.Image{*found}, nil
 }
 
 // describeImage describes an image of the index. The images of the store have been listed after the index was read.

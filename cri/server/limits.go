@@ -32,17 +32,12 @@ func isCPUSet(s records.Setting) bool { return s.File == "cpuset.cpus" || s.File
 
 // limitBeforeStart makes the container's own cgroup, and writes its limits.
 func limitBeforeStart(pod *pods.Pod, r records.Container) error {
-	asked := new(runtimeapi.LinuxContainerResources)
-	if r.Resources != nil {
-		if err := decode(r.Resources, asked); err != nil {
-			return err
-		}
-	}
 	group, err := cgroups.Open(pod.Plan.Cgroup)
-	if err == nil {
-		err = group.Make()
-	}
 	if err != nil {
+		return err
+	}
+	asked := new(runtimeapi.LinuxContainerResources)
+	if err := errors.Join(decode(r.Resources, asked), group.Make()); err != nil {
 		return err
 	}
 	all, err := translate.Changes(asked, cgroupsOf(group))
@@ -254,10 +249,8 @@ func (s *Server) UpdateContainerResources(
 // mergeResources returns the recorded resources, overridden by the changes.
 func mergeResources(recorded json.RawMessage, changes *runtimeapi.LinuxContainerResources) (json.RawMessage, error) {
 	now := new(runtimeapi.LinuxContainerResources)
-	if recorded != nil {
-		if err := decode(recorded, now); err != nil {
-			return nil, err
-		}
+	if err := decode(recorded, now); err != nil {
+		return nil, err
 	}
 	if len(changes.GetHugepageLimits()) > 0 {
 		now.HugepageLimits = nil // a merge appends to lists

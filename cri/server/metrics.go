@@ -120,10 +120,8 @@ func (s *Server) containerMetrics(
 		return nil, err
 	}
 	asked := new(runtimeapi.LinuxContainerResources)
-	if r.Resources != nil {
-		if err := decode(r.Resources, asked); err != nil {
-			return nil, err
-		}
+	if err := decode(r.Resources, asked); err != nil {
+		return nil, err
 	}
 	group, err := cgroups.Open(pod.Plan.Cgroup)
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // RemoveAll stops and removes all containers and sandboxes, without a grace period, for a node that leaves its cluster.
@@ -32,7 +30,7 @@ func RemoveAll(ctx context.Context, config Config, version string) error {
 	}
 	var errs []error
 	for _, r := range all {
-		if _, err := s.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.ID}); err != nil {
+		if err := ignoreMissing(s.stopAndRemove(ctx, r.ID)); err != nil {
 			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", r.ID, err))
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"kurma.io/stager/cri/records"
@@ -30,6 +31,15 @@ func (s *Server) sandboxState(r records.Sandbox) runtimeapi.PodSandboxState {
 		return runtimeapi.PodSandboxState_SANDBOX_READY
 	}
 	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+// readySandbox returns the record of a sandbox that is ready.
+func (s *Server) readySandbox(id string) (records.Sandbox, error) {
+	r, err := s.records.Sandbox(id)
+	if err == nil && s.sandboxState(r) != runtimeapi.PodSandboxState_SANDBOX_READY {
+		err = fmt.Errorf("sandbox %s is not ready", id)
+	}
+	return r, err
 }
 
 // PodSandboxStatus implements the CRI.

@@ -320,8 +320,11 @@ func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read network of sandbox: %w", err)
 	}
-	var all []netInterface
-	for line := range strings.Lines(string(text)) {
+	return parseInterfaces(string(text)), nil
+}
+
+func parseInterfaces(text string) (all []netInterface) {
+	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, ":")
 		// A container may name an interface as it likes, but an answer with other text than UTF-8 is not sent.
 		i, fields := netInterface{name: strings.ToValidUTF8(strings.TrimSpace(name), "\uFFFD")}, strings.Fields(rest)
@@ -334,5 +337,5 @@ func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 		}
 		all = append(all, i)
 	}
-	return all, nil
+	return all
 }

@@ -39,11 +39,7 @@ func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtim
 func (s *Server) PortForward(
 	_ context.Context, r *runtimeapi.PortForwardRequest,
 ) (*runtimeapi.PortForwardResponse, error) {
-	sandbox, err := s.records.Sandbox(r.GetPodSandboxId())
-	if err == nil && s.sandboxState(sandbox) != runtimeapi.PodSandboxState_SANDBOX_READY {
-		err = fmt.Errorf("sandbox %s is not ready", sandbox.ID)
-	}
-	if err != nil {
+	if _, err := s.readySandbox(r.GetPodSandboxId()); err != nil {
 		return nil, err
 	}
 	return s.streams.GetPortForward(r)
@@ -57,11 +53,7 @@ func (s streamRuntime) Exec(
 	ctx context.Context, id string, words []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
 	sizes <-chan remotecommand.TerminalSize,
 ) error {
-	record, pod, err := s.running(id)
-	if err != nil {
-		return err
-	}
-	app, err := daemon.FindApp(pod, record.App)
+	pod, app, err := s.runningApp(id)
 	if err != nil {
 		return err
 	}
@@ -242,18 +234,20 @@ func followSizes(sizes <-chan remotecommand.TerminalSize, master *os.File,
 			if !ok {
 				return
 			}
-			raw, err := master.SyscallConn()
-			if err != nil {
-				return
-			}
-			_ = raw.Control(func(fd uintptr) {
-				_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: size.Width, Row: size.Height})
-			})
+			resize(master, size)
 		}
 		select {
 		case signals <- unix.SIGWINCH:
 		default: // one is on its way
 		}
+	}
+}
+
+func resize(terminal *os.File, size remotecommand.TerminalSize) {
+	if raw, err := terminal.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: size.Width, Row: size.Height})
+		})
 	}
 }
 

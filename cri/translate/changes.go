@@ -54,21 +54,22 @@ func changesV2(r *runtimeapi.LinuxContainerResources) []records.Setting {
 		all = append(all, records.Setting{File: "cpu.weight", Text: strconv.FormatUint(weight, 10)})
 	}
 	if quota := r.GetCpuQuota(); quota != 0 { // kubelet sends no period alone, which cpu.max cannot say
-		text := "max"
-		if quota > 0 {
-			text = strconv.FormatInt(quota, 10)
-		}
+		text := limitText(quota)
 		if period := r.GetCpuPeriod(); period != 0 {
 			text += fmt.Sprintf(" %d", period)
 		}
 		all = append(all, records.Setting{File: "cpu.max", Text: text})
 	}
 	if limit := r.GetMemoryLimitInBytes(); limit != 0 {
-		text := "max"
-		if limit > 0 {
-			text = strconv.FormatInt(limit, 10)
-		}
-		all = append(all, records.Setting{File: "memory.max", Text: text})
+		all = append(all, records.Setting{File: "memory.max", Text: limitText(limit)})
 	}
 	return all
+}
+
+// limitText is a limit as version 2 has it; a negative one is none.
+func limitText(limit int64) string {
+	if limit < 0 {
+		return "max"
+	}
+	return strconv.FormatInt(limit, 10)
 }
