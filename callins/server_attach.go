@@ -13,13 +13,9 @@ import (
 // output of its app.
 const lastWords = time.Second
 
-// serveAttach returns the handler of requestAttach for the pod: it hands an app's
+// serveAttach is the handler of requestAttach for the pod: it hands an app's
 // streams to the caller and reports how the app ended.
-func serveAttach(pod *supervisor.Pod) Handler {
-	return func(ctx context.Context, call *Call) error { return attachCaller(ctx, pod, call) }
-}
-
-func attachCaller(ctx context.Context, pod *supervisor.Pod, call *Call) error {
+func serveAttach(ctx context.Context, pod *supervisor.Pod, call *Call) error {
 	c := call.conn
 	a, err := pod.Attach(call.request.App)
 	if err != nil {

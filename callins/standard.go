@@ -1,6 +1,7 @@
 package callins
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func Handlers[Fates any](
 		requestStatus:    serveStatus(pod),
 		requestIsolators: serveIsolators(isolators),
 		requestRun:       serveRun(pod, env),
-		requestAttach:    serveAttach(pod),
+		requestAttach:    func(ctx context.Context, call *Call) error { return serveAttach(ctx, pod, call) },
 	}
 }
 

@@ -38,7 +38,10 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 	if s.OwnPIDs {
 		c.Namespaces.Add(configs.NEWPID, "")
 	}
-	c.Mounts = append(systemMounts(s, shm), mountsOf(s)...)
+	c.Mounts = systemMounts(s, shm)
+	for _, m := range s.Mounts {
+		c.Mounts = append(c.Mounts, mountOf(m))
+	}
 	if slices.ContainsFunc(c.Mounts, goesOut) {
 		// As a slave, the mount that is bound would be none of the caller's any more. The others are made slaves one by one.
 		c.RootPropagation = unix.MS_SHARED | unix.MS_REC
@@ -85,14 +88,6 @@ func systemMounts(s *spec.Spec, shm string) []*configs.Mount {
 		}
 		c.Data = strings.Join(data, ",")
 		out = append(out, c)
-	}
-	return out
-}
-
-func mountsOf(s *spec.Spec) []*configs.Mount {
-	var out []*configs.Mount
-	for _, m := range s.Mounts {
-		out = append(out, mountOf(m))
 	}
 	return out
 }

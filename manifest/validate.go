@@ -42,7 +42,10 @@ func (m *Manifest) validate() error {
 		return fmt.Errorf("stagerConfig: %s: must be an object", strictjson.Show(c))
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
-		if err := validateImage(id, m.Images[id]); err != nil {
+		if err := validateID("images", id); err != nil {
+			return err
+		}
+		if err := validateVersion(imagePath(id), m.Images[id].ACVersion); err != nil {
 			return err
 		}
 	}
@@ -122,13 +125,6 @@ func (m *Manifest) validateOrder(app, image string) error {
 		return fmt.Errorf("%s[0]: %q: must be the app's own image, %q", path, order[0], image)
 	}
 	return nil
-}
-
-func validateImage(id string, image *Image) error {
-	if err := validateID("images", id); err != nil {
-		return err
-	}
-	return validateVersion(imagePath(id), image.ACVersion)
 }
 
 // validateID refuses an image ID that is not complete: a short ID does not identify a layer.

@@ -42,7 +42,10 @@ func (i *applier) retainCapabilities(value json.RawMessage) (verdict, error) {
 		kept = append(kept, *i.retain...)
 	}
 	i.retain = &kept
-	return withoutUngivable(lost)
+	if len(lost) > 0 {
+		return change("unknown, or the stager does not have it: %s", quoted(lost))
+	}
+	return verdict{}, nil
 }
 
 var errBothSets = errors.New("capabilities-retain-set and capabilities-remove-set must not be used together")
@@ -68,13 +71,6 @@ func (i *applier) removeCapabilities(value json.RawMessage) (verdict, error) {
 		return change("unknown, so not removed: %s", quoted(odd))
 	}
 	return verdict{}, nil
-}
-
-func withoutUngivable(lost []string) (verdict, error) {
-	if len(lost) == 0 {
-		return verdict{}, nil
-	}
-	return change("unknown, or the stager does not have it: %s", quoted(lost))
 }
 
 // split separates names that are in set from names that are not.

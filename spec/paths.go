@@ -13,7 +13,7 @@ func (s *Spec) Masked() []string {
 		own = nil
 	}
 	if s.MaskedPaths == nil {
-		return append(own, DefaultMaskedPaths()...)
+		return append(own, defaultMaskedPaths()...)
 	}
 	return slices.Concat(own, s.MaskedPaths)
 }
@@ -29,14 +29,14 @@ func (s *Spec) ReadOnly() []string {
 		own = nil
 	}
 	if s.ReadOnlyPaths == nil {
-		return append(own, DefaultReadOnlyPaths()...)
+		return append(own, defaultReadOnlyPaths()...)
 	}
 	return slices.Concat(own, s.ReadOnlyPaths)
 }
 
-// DefaultMaskedPaths returns the paths in /proc and /sys that leak the machine's secrets. Docker and containerd have
+// defaultMaskedPaths returns the paths in /proc and /sys that leak the machine's secrets. Docker and containerd have
 // the same list.
-func DefaultMaskedPaths() []string {
+func defaultMaskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
 		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
@@ -44,8 +44,8 @@ func DefaultMaskedPaths() []string {
 	}
 }
 
-// DefaultReadOnlyPaths returns the paths by which user 0 could change the machine. Docker and containerd have the same
+// defaultReadOnlyPaths returns the paths by which user 0 could change the machine. Docker and containerd have the same
 // list.
-func DefaultReadOnlyPaths() []string {
+func defaultReadOnlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }

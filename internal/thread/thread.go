@@ -19,17 +19,14 @@ func New(do func() error) error {
 func As(id uint32, do func() error) error { return as(int(id), int(id), do) }
 
 func as(uid, gid int, do func() error) error {
-	return start(func() error {
-		if err := become(uid, gid); err != nil {
-			return err
-		}
-		return do()
-	})
-}
-
-func start(do func() error) error {
 	result := make(chan error, 1)
-	Go(func() { result <- do() })
+	Go(func() {
+		err := become(uid, gid)
+		if err == nil {
+			err = do()
+		}
+		result <- err
+	})
 	return <-result
 }
 

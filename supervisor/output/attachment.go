@@ -59,7 +59,7 @@ func (a *Attachment) open() error {
 			return err
 		}
 		*theirs = r
-		a.senders[i] = newSender(w, a.relay.backlogs[i], a.fail, a.senderDone)
+		a.senders[i] = &sender{w: w, from: a.relay.backlogs[i], fail: a.fail, done: a.senderDone}
 		a.unsent++
 	}
 	if a.Terminal {

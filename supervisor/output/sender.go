@@ -84,10 +84,6 @@ type sender struct {
 	closed bool   // guarded by from.mu
 }
 
-func newSender(w *os.File, from *backlog, fail func(error), done func()) *sender {
-	return &sender{w: w, from: from, fail: fail, done: done}
-}
-
 // start makes the sender write what is added from now on. It is called once.
 func (s *sender) start() {
 	s.from.mu.Lock()
