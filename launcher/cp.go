@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/signal"
 	"strings"
 
 	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // cpCommand is `cp`.
@@ -66,7 +64,7 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 	}
 	if from == "-" || to == "-" {
 		// The other end of a pipe may wait: a signal may end the process then.
-		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+		letSignalsEnd()
 	}
 	pod, err := c.daemon.FindPod(fromPod + toPod)
 	if err != nil {

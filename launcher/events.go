@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/signal"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/events"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // eventsCommand is `events`.
@@ -36,7 +34,7 @@ shows past events only. The last 1 to 2 MiB of events are kept.`,
 
 func (c *cli) events(ctx context.Context, o daemon.EventOptions) error {
 	// A reader of the output may have stopped reading: a signal may end the process while it writes.
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	letSignalsEnd()
 	return c.daemon.Events(ctx, o, func(e events.Event) error {
 		return c.printOne(e, eventText(e))
 	})

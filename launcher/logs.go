@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os/signal"
 	"strconv"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 )
 
 // logsOptions is the command line of `logs`.
@@ -107,17 +105,13 @@ func (c *cli) logs(ctx context.Context, args []string, o logsOptions) error {
 	if len(rest) > 1 || o.stager && len(rest) > 0 {
 		return usageError{"logs: want POD [APP], or --stager POD"}
 	}
-	apps := daemon.AppNames(pod)
-	if len(rest) > 0 {
-		a, err := app(pod, rest)
-		if err != nil {
-			return err
-		}
-		apps = []string{a.Name}
+	apps, err := appNames(pod, rest)
+	if err != nil {
+		return err
 	}
 	// A write to a pipe that its reader does not read cannot be cancelled, and there
 	// is nothing to clean up: a signal may end the process.
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	letSignalsEnd()
 	c.escapes = !o.raw && !c.json
 	if o.stager {
 		return c.stagerLog(ctx, pod, o.Follow)

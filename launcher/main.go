@@ -51,7 +51,7 @@ func commands(c *cli) map[string][]*cobra.Command {
 }
 
 func main() {
-	ctx, stop := interruptible(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	ctx, stop := interruptible(interrupts()...)
 	defer stop()
 	c := &cli{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	root := rootCommand(c)
@@ -140,10 +140,18 @@ type interruption struct{ signal syscall.Signal }
 
 func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
+// interrupts are the signals that end a command.
+func interrupts() []os.Signal {
+	return []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
+}
+
+// letSignalsEnd lets a signal end this process at once.
+func letSignalsEnd() { signal.Reset(interrupts()...) }
+
 // untilInterrupted lets a second signal end the launcher at once, until done is called; the first signal ends ctx. It
 // is for work such as an import, if gc removes all leftovers of a killed launcher.
 func untilInterrupted(ctx context.Context) (done func()) {
-	stop := context.AfterFunc(ctx, func() { signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) })
+	stop := context.AfterFunc(ctx, letSignalsEnd)
 	return func() { stop() }
 }
 

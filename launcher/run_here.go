@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"sync"
 
 	"kurma.io/stager/launcher/daemon"
@@ -37,7 +36,7 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 		return nil
 	})
 	// The pod has ended: a signal may end the launcher in what is left to do.
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	letSignalsEnd()
 	if err == nil || errors.Is(err, pods.ErrConnected) { // after another error the output may have no end
 		output.Wait()
 	}

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"sync"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
-
-	"golang.org/x/sys/unix"
 )
 
 // runInteractive runs a pod of one app with the caller's stdin. The pod's monitor is a process of
@@ -106,7 +103,7 @@ func (c *cli) endInteractive(ctx context.Context, pod *pods.Pod, o runOptions) e
 			return err
 		}
 	}
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	letSignalsEnd()
 	outcome, err := c.daemon.Wait(lasting, pod)
 	if err := errors.Join(err, pod.StillConnected()); err != nil {
 		return err

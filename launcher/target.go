@@ -34,3 +34,12 @@ func app(pod *pods.Pod, names []string) (pods.App, error) {
 	}
 	return daemon.FindApp(pod, names[0])
 }
+
+// appNames returns the name of the app that the arguments name, or the names of all apps.
+func appNames(pod *pods.Pod, names []string) ([]string, error) {
+	if len(names) == 0 {
+		return daemon.AppNames(pod), nil
+	}
+	a, err := daemon.FindApp(pod, names[0])
+	return []string{a.Name}, err
+}

@@ -29,13 +29,9 @@ func (c *cli) top(args []string) error {
 	if pod.Ended() {
 		return fmt.Errorf("pod %q has ended; launcher logs %[1]s shows the output", pod.Plan.Name)
 	}
-	apps := daemon.AppNames(pod)
-	if len(rest) > 0 {
-		a, err := app(pod, rest)
-		if err != nil {
-			return err
-		}
-		apps = []string{a.Name}
+	apps, err := appNames(pod, rest)
+	if err != nil {
+		return err
 	}
 	all, err := c.daemon.Processes(pod, apps)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -92,7 +90,7 @@ func askAbout(key signing.Trusted, prefix string, answers *bufio.Reader) error {
 	if prefix != "" {
 		images = "images below " + printable(prefix)
 	}
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT) // nothing is written before the last answer
+	letSignalsEnd() // nothing is written before the last answer
 	fmt.Fprintf(os.Stderr, "fingerprint: %s\nowner:       %s\nTrust this key for %s? [y/N] ", groupsOf4(key.Fingerprint),
 		owners(key.Users), images)
 	answer, err := answers.ReadString('\n')

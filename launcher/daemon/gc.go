@@ -20,11 +20,11 @@ type Collected struct {
 // Collect deletes ended and dead pods with their logs, and what interrupted imports have left, and stops the plugins
 // of networks that no pod uses. It returns what it has deleted, also with an error.
 func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
-	store, imageStore := d.pods(), d.imageStore()
+	store := d.pods()
 	done, podErr := store.Collect(ctx)
 	idle, networkErr := d.PruneNetworks(ctx)
-	layers, layerErr := d.freeLayers(ctx, imageStore, false)
-	imports, imageErr := imageStore.Collect()
+	layers, layerErr := d.freeLayers(ctx, false)
+	imports, imageErr := d.imageStore().Collect()
 	cached, cacheErr := sources.RemoveLeftovers(d.config.CacheDirectory)
 	return Collected{append([]string{}, done...), imports + cached, layers, idle},
 		errors.Join(podErr, networkErr, layerErr, imageErr, cacheErr)
@@ -36,12 +36,11 @@ func (d *Daemon) WouldCollect(ctx context.Context) (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
-	imageStore := d.imageStore()
-	imports, err := imageStore.Unfinished()
+	imports, err := d.imageStore().Unfinished()
 	if err != nil {
 		return Collected{}, err
 	}
-	layers, err := d.freeLayers(ctx, imageStore, true)
+	layers, err := d.freeLayers(ctx, true)
 	if err != nil {
 		return Collected{}, err
 	}

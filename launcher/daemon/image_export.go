@@ -22,16 +22,17 @@ type Exported struct {
 // it depends on are merged into the file unless that would lose a signature or they have a pathWhitelist: they are
 // written beside it, into path.1, path.2 and so on. After an error, also by the end of ctx, no file is left.
 func (d *Daemon) ExportImage(ctx context.Context, ref, path string) (Exported, error) {
-	store, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return Exported{}, err
 	}
+	store := d.imageStore()
 	release, err := store.Pin()
 	if err != nil {
 		return Exported{}, err
 	}
 	defer release()
-	image, err := d.find(store, catalog, ref)
+	image, err := d.find(catalog, ref)
 	if err != nil {
 		return Exported{}, err
 	}

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/sources"
 )
 
 // RemoveImage removes the image that a person means, and the layers that no image needs then. An image that a live
 // pod, a network or another image uses is an error that says so.
 func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
-	store, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return err
 	}
@@ -21,7 +22,7 @@ func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	_, err = store.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	_, err = d.imageStore().Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
 		i := slices.IndexFunc(all, func(image *images.Image) bool { return image.ID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("%w: %s", images.ErrNotFound, id)
@@ -67,7 +68,8 @@ func withLayers(all, removed []*images.Image, inUse map[string]string, importing
 
 // freeLayers removes the layers that nothing needs, none if dry is set, and returns their number. It waits for pins
 // only if there are such layers, and until ctx ends.
-func (d *Daemon) freeLayers(ctx context.Context, store *images.Store, dry bool) (count int, err error) {
+func (d *Daemon) freeLayers(ctx context.Context, dry bool) (count int, err error) {
+	store := d.imageStore()
 	all, err := store.List()
 	if err != nil || len(images.Unneeded(all, nil)) == 0 {
 		return 0, err
@@ -90,19 +92,17 @@ func (d *Daemon) freeLayers(ctx context.Context, store *images.Store, dry bool) 
 // freeWait is how long imported waits for whoever has pinned the images, who may be waiting for this import.
 const freeWait = time.Second
 
-// imported returns what fetch imports. If that succeeds or is interrupted, the layers that no image needs are removed,
-// unless another import runs: an import that has failed may be tried again, and needs them then. While images are
-// pinned the layers stay until the next removal.
-func (d *Daemon) imported(ctx context.Context, store *images.Store,
-	fetch func() (*images.Image, error),
-) (*images.Image, error) {
-	image, err := fetch()
+// imported imports the image of a source. If that succeeds or is interrupted, the layers that no image needs are
+// removed, unless another import runs: an import that has failed may be tried again, and needs them then. While images
+// are pinned the layers stay until the next removal.
+func (d *Daemon) imported(ctx context.Context, from *sources.Fetcher, source string) (*images.Image, error) {
+	image, err := from.Import(ctx, source)
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	free, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeWait)
 	defer cancel()
-	_, freeErr := d.freeLayers(free, store, false)
+	_, freeErr := d.freeLayers(free, false)
 	if errors.Is(freeErr, context.DeadlineExceeded) {
 		freeErr = nil
 	}

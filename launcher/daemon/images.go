@@ -34,12 +34,12 @@ type Image struct {
 func (d *Daemon) imageStore() *images.Store { return images.Open(d.config.ImagesDirectory) }
 
 // catalog opens the store of images and reads the keys that are trusted.
-func (d *Daemon) catalog() (*images.Store, *images.Catalog, error) {
+func (d *Daemon) catalog() (*images.Catalog, error) {
 	store, ring, err := d.imagesAndKeys()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return store, store.Catalog(ring, d.config.ImagePins), nil
+	return store.Catalog(ring, d.config.ImagePins), nil
 }
 
 func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
@@ -48,9 +48,8 @@ func (d *Daemon) imagesAndKeys() (*images.Store, signing.KeyRing, error) {
 }
 
 // describeImage describes one of all images. Whether it is trusted is found out now.
-func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *images.Image,
-	ring signing.KeyRing,
-) Image {
+func (d *Daemon) describeImage(all []*images.Image, image *images.Image, ring signing.KeyRing) Image {
+	store := d.imageStore()
 	info := Image{
 		ID:       image.ID,
 		Name:     image.Manifest.Name,
@@ -78,12 +77,16 @@ func (d *Daemon) describeImage(store *images.Store, all []*images.Image, image *
 	return info
 }
 
-func (d *Daemon) describeOne(store *images.Store, image *images.Image, ring signing.KeyRing) (Image, error) {
+func (d *Daemon) describeOne(image *images.Image) (Image, error) {
+	store, ring, err := d.imagesAndKeys()
+	if err != nil {
+		return Image{}, err
+	}
 	all, err := store.List()
 	if err != nil {
 		return Image{}, err
 	}
-	return d.describeImage(store, all, image, ring), nil
+	return d.describeImage(all, image, ring), nil
 }
 
 // Images returns all images, the latest import first, and damaged images at the end.
@@ -102,7 +105,7 @@ func (d *Daemon) Images() ([]Image, error) {
 			all = append(all, Image{ID: image.ID, Damage: image.Damage})
 			continue
 		}
-		all = append(all, d.describeImage(store, listed, image, ring))
+		all = append(all, d.describeImage(listed, image, ring))
 	}
 	return all, nil
 }
@@ -119,41 +122,37 @@ func (d *Daemon) ImageNames() ([]ImageName, error) {
 	return all, err
 }
 
-func (d *Daemon) find(store *images.Store, catalog *images.Catalog, ref string) (*images.Image, error) {
+func (d *Daemon) find(catalog *images.Catalog, ref string) (*images.Image, error) {
 	id, err := d.findID(catalog, ref)
 	if err != nil {
 		return nil, err
 	}
-	return store.Get(id)
+	return d.imageStore().Get(id)
 }
 
 // FindImage returns the image that a person means: an ID, the start of one, or NAME[:VERSION]. An image that the
 // store does not have is images.ErrNotFound.
 func (d *Daemon) FindImage(ref string) (Image, error) {
-	store, ring, err := d.imagesAndKeys()
+	catalog, err := d.catalog()
 	if err != nil {
 		return Image{}, err
 	}
-	image, err := d.find(store, store.Catalog(ring, d.config.ImagePins), ref)
+	image, err := d.find(catalog, ref)
 	if err != nil {
 		return Image{}, err
 	}
-	return d.describeOne(store, image, ring)
+	return d.describeOne(image)
 }
 
 // ImportImage imports the image of a source, or of a file's path, see sources.Fetcher.Import.
 func (d *Daemon) ImportImage(ctx context.Context, source string) (Image, error) {
-	store, ring, err := d.imagesAndKeys()
+	fetcher, err := d.fetcher()
 	if err != nil {
 		return Image{}, err
 	}
-	fetcher, err := d.fetcher(store)
+	image, err := d.imported(ctx, fetcher, source)
 	if err != nil {
 		return Image{}, err
 	}
-	image, err := d.imported(ctx, store, func() (*images.Image, error) { return fetcher.Import(ctx, source) })
-	if err != nil {
-		return Image{}, err
-	}
-	return d.describeOne(store, image, ring)
+	return d.describeOne(image)
 }

@@ -37,14 +37,14 @@ func (d *Daemon) containers() *plugins.Containers {
 // pluginImage returns the image of a plugin: one of the store, or of a source. It and its dependencies must be signed
 // by trusted keys, as the stager must, because a plugin has the powers of the host's root.
 func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, func(), error) {
-	store, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return nil, nil, err
 	}
 	if aci, err = d.obtain(ctx, aci); err != nil {
 		return nil, nil, err
 	}
-	release, err := store.Pin()
+	release, err := d.imageStore().Pin()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +58,7 @@ func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, fu
 
 // pluginPlanner plans the pods of plugin containers.
 func (d *Daemon) pluginPlanner() (*podplan.Planner, error) {
-	_, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return nil, err
 	}

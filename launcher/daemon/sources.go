@@ -10,13 +10,13 @@ import (
 )
 
 // fetcher brings images into the store from files, servers and registries.
-func (d *Daemon) fetcher(store *images.Store) (*sources.Fetcher, error) {
+func (d *Daemon) fetcher() (*sources.Fetcher, error) {
 	ring, err := d.KeyRing()
 	if err != nil {
 		return nil, err
 	}
 	return &sources.Fetcher{
-		Store:    store,
+		Store:    d.imageStore(),
 		Ring:     ring,
 		Cache:    d.config.CacheDirectory,
 		MaxSize:  d.config.MaxImageSize,
@@ -37,7 +37,7 @@ func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image stri
 	if stager, err = d.obtain(ctx, d.config.DefaultStagerImage); err != nil {
 		return "", "", err
 	}
-	_, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return "", "", err
 	}
@@ -56,15 +56,14 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	if err != nil || !sources.Is(ref) {
 		return ref, err
 	}
-	store := d.imageStore()
-	fetcher, err := d.fetcher(store)
+	fetcher, err := d.fetcher()
 	if err != nil {
 		return "", err
 	}
 	if image := fetcher.Known(ref); image != nil {
 		return image.ID, nil
 	}
-	image, err := d.imported(ctx, store, func() (*images.Image, error) { return fetcher.Import(ctx, ref) })
+	image, err := d.imported(ctx, fetcher, ref)
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +83,7 @@ func (d *Daemon) sourceOf(ref string) (string, error) {
 			return ref, nil
 		}
 	}
-	_, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return "", err
 	}

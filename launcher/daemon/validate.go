@@ -42,7 +42,7 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 		return v, nil, err
 	}
 	o.Image = image
-	_, catalog, err := d.catalog()
+	catalog, err := d.catalog()
 	if err != nil {
 		return v, nil, err
 	}

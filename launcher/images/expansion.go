@@ -49,8 +49,8 @@ type Stream struct {
 	ending    error
 }
 
-// openStream decompresses an image file.
-func openStream(file io.Reader) (*Stream, error) {
+// Decompress returns the content of a file that is plain or compressed with gzip, bzip2, xz or Zstandard.
+func Decompress(file io.Reader) (*Stream, error) {
 	packed := &counter{in: file}
 	e := expansion{packed}
 	in, err := decompress(packed, e)
@@ -59,10 +59,6 @@ func openStream(file io.Reader) (*Stream, error) {
 	}
 	return &Stream{in: in, expansion: e}, nil
 }
-
-// Decompress returns what is in a file that is plain or compressed with gzip, bzip2, xz or
-// Zstandard.
-func Decompress(file io.Reader) (*Stream, error) { return openStream(file) }
 
 // Sparse counts an entry of the stream as read if it is a sparse file: a few bytes of the stream may claim any size. It
 // returns an error if the stream's file expands more than 1,100 times by that. What any other entry claims is in

@@ -338,7 +338,7 @@ func TestXZIsPassedThrough(t *testing.T) {
 			}
 			file, want = append(append(file, out...), 0, 0, 0, 0), append(want, plain...)
 		}
-		in, err := openStream(bytes.NewReader(file))
+		in, err := Decompress(bytes.NewReader(file))
 		if err != nil {
 			t.Fatal(err)
 		}

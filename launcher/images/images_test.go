@@ -244,7 +244,7 @@ func TestImportIsBounded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			in, err := openStream(bytes.NewReader(data))
+			in, err := Decompress(bytes.NewReader(data))
 			if err != nil {
 				t.Fatal(err)
 			}

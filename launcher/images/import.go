@@ -132,7 +132,7 @@ func openImage(path string) (*os.File, int64, error) {
 
 // unpack extracts an image file into dir and returns its ID.
 func unpack(dir string, in io.Reader) (string, Record, error) {
-	archive, err := openStream(in)
+	archive, err := Decompress(in)
 	if err != nil {
 		return "", Record{}, err
 	}

@@ -141,6 +141,12 @@ func (s *Store) Get(id string) (*Image, error) {
 	return image, nil
 }
 
+// Has reports whether the store has an image with that ID, damaged or not.
+func (s *Store) Has(id string) bool {
+	_, err := os.Lstat(filepath.Join(s.dir, id))
+	return isID(id) && !errors.Is(err, fs.ErrNotExist)
+}
+
 // read reads an image, damaged or not, or returns ErrNotFound if it is not there.
 func (s *Store) read(id string) (*Image, error) {
 	dir := filepath.Join(s.dir, id)

@@ -164,7 +164,7 @@ func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint 
 
 // fileID returns the ID of an image file and the manifest in it.
 func fileID(file io.Reader) (id string, manifest []byte, err error) {
-	in, err := openStream(file)
+	in, err := Decompress(file)
 	if err != nil {
 		return "", nil, err
 	}

@@ -154,11 +154,11 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 	if err := c.stop(ctx, name); err != nil {
 		return nil, record{}, err
 	}
-	boot, err := bootID()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, record{}, err
 	}
-	if err := c.makeFolders(name, old.Boot != boot); err != nil {
+	if err := c.makeFolders(name, old.Boot != string(boot)); err != nil {
 		return nil, record{}, err
 	}
 	_, err = os.Lstat(filepath.Join(image.Rootfs(), removePath))
@@ -173,7 +173,7 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 		return nil, record{}, err
 	}
 	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)},
-		record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
+		record{Image: image.ID, Pod: pod.Plan.UUID, Boot: string(boot), Removes: removes}, nil
 }
 
 // launch starts a container and waits until it is up.
@@ -247,11 +247,6 @@ func (c *Containers) readRecord(name string) (record, error) {
 
 func (c *Containers) writeRecord(name string, r record) error {
 	return jsonfile.Write(filepath.Join(c.dir(name), recordFile), r)
-}
-
-func bootID() (string, error) {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return string(data), err
 }
 
 // State is what a network's container is like.

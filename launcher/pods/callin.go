@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/names"
 
 	"golang.org/x/sys/unix"
@@ -160,19 +159,16 @@ func (c Call) await(ctx context.Context, child *os.Process, ended <-chan Exit, f
 	}
 }
 
-// startCall forks the call-in on a thread inside the pod. The thread waits for it: by
-// PR_SET_PDEATHSIG the call-in dies with this process, or earlier with the thread.
+// startCall forks the call-in on a thread inside the pod.
 func (p *Pod) startCall(c Call, feed *settingsFeed) (*os.Process, <-chan Exit, error) {
 	files := c.Stdio[:]
 	if feed != nil {
 		files = append(files, feed.read)
 	}
 	path := names.CallInDir + "/" + c.Name
-	start, ended := make(chan started), make(chan Exit, 1)
-	thread.Go(func() {
+	return onThread(func() (*os.Process, error) {
 		if err := p.enter(); err != nil {
-			start <- started{err: err}
-			return
+			return nil, err
 		}
 		process, err := os.StartProcess(path, append([]string{path}, c.Args...), &os.ProcAttr{
 			Env:   append([]string{"HOME=/root"}, c.Env...), // and nothing of the caller's
@@ -180,14 +176,10 @@ func (p *Pod) startCall(c Call, feed *settingsFeed) (*os.Process, <-chan Exit, e
 			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})
 		if err != nil {
-			start <- started{err: p.notExecuted(c.Name, err)}
-			return
+			return nil, p.notExecuted(c.Name, err)
 		}
-		start <- started{process: process}
-		ended <- wait(process)
+		return process, nil
 	})
-	s := <-start
-	return s.process, ended, s.err
 }
 
 // settingsFeed is a pipe that the settings of a `run` are written to.

@@ -116,11 +116,11 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	unhook := context.AfterFunc(ctx, func() { _ = m.process.Signal(syscall.SIGTERM) })
 	defer unhook()
 	if err := k.makeRoot(); err != nil {
-		return errors.Join(fmt.Errorf("launch pod %q: %w", k.Plan.Name, err), k.takeOver())
+		return k.takeOver(err)
 	}
 	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(k.lock.Fd())), nil, unix.MSG_NOSIGNAL)
 	if err != nil && !errors.Is(err, unix.EPIPE) {
-		return errors.Join(fmt.Errorf("launch pod %q: pass the lock to the monitor: %w", k.Plan.Name, err), k.takeOver())
+		return k.takeOver(fmt.Errorf("pass the lock to the monitor: %w", err))
 	}
 	var data []byte
 	if err == nil {
@@ -128,7 +128,7 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	}
 	// A monitor that has been killed before it has read the byte resets the connection.
 	if killed := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || err == nil && len(data) == 0; killed {
-		return errors.Join(fmt.Errorf("launch pod %q: the monitor was killed", k.Plan.Name), k.takeOver())
+		return k.takeOver(errors.New("the monitor was killed"))
 	}
 	if err != nil {
 		return fmt.Errorf("read from monitor: %w", err)
@@ -143,7 +143,7 @@ func (k *Keeper) accept(data []byte) error {
 		return fmt.Errorf("read from monitor: %w", err)
 	}
 	if message.Left {
-		return errors.Join(fmt.Errorf("launch pod %q: %s", k.Plan.Name, message.Error), k.takeOver())
+		return k.takeOver(errors.New(message.Error))
 	}
 	if message.Error != "" {
 		return &StartError{Err: errors.New(message.Error), Output: message.Output, NotExecuted: message.NotExecuted}
@@ -161,15 +161,16 @@ func (k *Keeper) Detach(ctx context.Context, argv []string) error {
 	return m.HandOver(ctx, k)
 }
 
-// takeOver deletes the pod of a monitor that was killed. This process has the pod's lock,
-// as the monitor had.
-func (k *Keeper) takeOver() error {
+// takeOver deletes a pod that its monitor does not start, for the reason err, and returns the reason. This process has
+// the pod's lock, as the monitor had.
+func (k *Keeper) takeOver(err error) error {
+	err = fmt.Errorf("launch pod %q: %w", k.Plan.Name, err)
 	_ = jsonfile.Read(filepath.Join(k.Dir, stateFile), &k.State) // what the monitor has recorded, if it came so far
-	group, err := cgroups.Open(k.Plan.Cgroup)
-	if err != nil {
-		return err
+	group, openErr := cgroups.Open(k.Plan.Cgroup)
+	if openErr != nil {
+		return errors.Join(err, openErr)
 	}
-	return k.takeDown(group, killed(), deletePod)
+	return errors.Join(err, k.takeDown(group, killed(), deletePod))
 }
 
 // Discard deletes a pod that has been made and not been started, with the cgroup that its maker may have made for it.
@@ -243,15 +244,12 @@ func receiveLock() (*os.File, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	messages, err := unix.ParseSocketControlMessage(rights[:space])
-	if err != nil || len(messages) != 1 {
-		return nil, errors.New("wait for the pod: the lock was not passed")
+	if messages, err := unix.ParseSocketControlMessage(rights[:space]); err == nil && len(messages) == 1 {
+		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
+			return os.NewFile(uintptr(fds[0]), lockFile), nil
+		}
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, errors.New("wait for the pod: the lock was not passed")
-	}
-	return os.NewFile(uintptr(fds[0]), lockFile), nil
+	return nil, errors.New("wait for the pod: the lock was not passed")
 }
 
 func (k *Keeper) reload() error {

@@ -273,6 +273,14 @@ const (
 	deleteAnyway
 )
 
+// ending is how the pod is taken down when it has ended by itself.
+func (p *Pod) ending() ending {
+	if p.Plan.Remove && !p.held() {
+		return deletePod
+	}
+	return keepLogs
+}
+
 // takeDown kills the pod's processes, disconnects it from its networks, and removes its cgroups
 // and files. It may be repeated, and needs only the pod's folder.
 func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {

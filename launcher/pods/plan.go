@@ -75,15 +75,6 @@ func (p Plan) Again() Plan {
 	return p
 }
 
-// Images returns the IDs of the images that the pod uses.
-func (p Plan) Images() []string {
-	ids := []string{p.StagerImage}
-	for _, layer := range p.Layers {
-		ids = append(ids, layer.ID)
-	}
-	return ids
-}
-
 // Layer is an image that an app of the pod is made of.
 type Layer struct {
 	ID  string `json:"id"`

@@ -165,11 +165,7 @@ func (s *Store) settleLocked(p *Pod, lock *os.File) error {
 		_ = k.disconnectOnce(false) // the state has the error
 		return k.save()
 	}
-	how := keepLogs
-	if p.Plan.Remove && !p.held() {
-		how = deletePod
-	}
-	_ = s.clear(k, how) // the state has the error, or the pod stays dead
+	_ = s.clear(k, p.ending()) // the state has the error, or the pod stays dead
 	return nil
 }
 

@@ -23,38 +23,37 @@ type stager struct {
 	exited <-chan Exit  // one value
 }
 
-// started is the message of the thread that starts a process.
-type started struct {
-	process *os.Process
-	err     error
+// onThread starts a process by fork, on a thread that lives until the process has ended: fork may move the thread to
+// other namespaces, and by PR_SET_PDEATHSIG the process dies with the thread. exited gets one value.
+func onThread(fork func() (*os.Process, error)) (process *os.Process, exited <-chan Exit, err error) {
+	forked, exit := make(chan error), make(chan Exit, 1)
+	thread.Go(func() {
+		started, err := fork()
+		process = started
+		if forked <- err; err == nil {
+			exit <- wait(started)
+		}
+	})
+	err = <-forked
+	return process, exit, err
 }
 
 // startStager starts the stager in its own namespaces after receiving nil, the only value of connected: the pod is
-// connected to its networks. The thread that forks the stager lives
-// until the stager has ended: PR_SET_PDEATHSIG kills the stager when that thread ends, and
-// the thread, in the pod's mount namespace, cannot be used for anything else.
+// connected to its networks.
 func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*stager, error) {
 	readyRead, readyWrite, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make ready pipe: %w", err), <-connected)
 	}
-	start, exited := make(chan started), make(chan Exit, 1)
-	thread.Go(func() {
-		process, err := k.fork(group, readyWrite, connected)
-		_ = readyWrite.Close() // the stager has the only copy now
-		start <- started{process, err}
-		if err == nil {
-			exited <- wait(process)
-		}
-	})
-	s := <-start
-	if s.err != nil {
-		_ = readyRead.Close()
-		return nil, s.err
-	}
-	identity, err := identify(s.process.Pid)
+	process, exited, err := onThread(func() (*os.Process, error) { return k.fork(group, readyWrite, connected) })
+	_ = readyWrite.Close() // the stager has the only copy now
 	if err != nil {
-		identity = Process{PID: s.process.Pid} // it has ended already; exited receives how
+		_ = readyRead.Close()
+		return nil, err
+	}
+	identity, err := identify(process.Pid)
+	if err != nil {
+		identity = Process{PID: process.Pid} // it has ended already; exited receives how
 	}
 	ready := make(chan error, 1)
 	go func() {

@@ -33,11 +33,7 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 		}
 		return p.StillConnected()
 	}
-	how := keepLogs
-	if p.Plan.Remove && !p.held() {
-		how = deletePod
-	}
-	return s.clear(s.keep(*p, lock), how)
+	return s.clear(s.keep(*p, lock), p.ending())
 }
 
 // Kill kills the stager of a pod, and so the pod, which its monitor takes down. It does nothing to a

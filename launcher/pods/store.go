@@ -182,8 +182,9 @@ func (s *Store) ImagesInUse() (map[string]string, error) {
 		if pod.State.Phase == Exited {
 			continue
 		}
-		for _, id := range pod.Plan.Images() {
-			inUse[id] = pod.Plan.Name
+		inUse[pod.Plan.StagerImage] = pod.Plan.Name
+		for _, layer := range pod.Plan.Layers {
+			inUse[layer.ID] = pod.Plan.Name
 		}
 	}
 	return inUse, nil

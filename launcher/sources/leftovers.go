@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kurma.io/stager/internal/rmtree"
-	"kurma.io/stager/launcher/images"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,11 +49,7 @@ func (f *Fetcher) forgetGone() {
 	for _, kind := range []string{"refs", "layers"} {
 		notes, _ := filepath.Glob(filepath.Join(f.Cache, kind, "*"))
 		for _, note := range notes {
-			id, err := os.ReadFile(note)
-			if err == nil {
-				_, err = f.Store.Get(string(id))
-			}
-			if errors.Is(err, images.ErrNotFound) {
+			if id, err := os.ReadFile(note); err == nil && !f.Store.Has(string(id)) {
 				_ = os.Remove(note)
 			}
 		}
