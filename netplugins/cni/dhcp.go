@@ -42,9 +42,10 @@ func (c *cni) launchDHCP() (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
-// startDHCP starts the daemon of CNI's dhcp plugin, which keeps leases, unless it answers.
-func (c *cni) startDHCP(ctx context.Context) error {
-	if dhcpAnswers() {
+// startDHCP starts the daemon of CNI's dhcp plugin, which keeps leases, if the network uses the plugin, and the daemon
+// does not answer.
+func (c *cni) startDHCP(ctx context.Context, n *network) error {
+	if !n.uses("dhcp") || dhcpAnswers() {
 		return nil
 	}
 	cmd, err := c.launchDHCP()

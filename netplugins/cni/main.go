@@ -67,10 +67,8 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if err := c.checkPlugins(ctx, lib, n); err != nil {
 		return err
 	}
-	if n.uses("dhcp") {
-		if err := c.startDHCP(ctx); err != nil {
-			return err
-		}
+	if err := c.startDHCP(ctx, n); err != nil {
+		return err
 	}
 	if err := lib.GetStatusNetworkList(ctx, n.list); err != nil {
 		return fmt.Errorf("status of plugins: %w", err)

@@ -22,29 +22,32 @@ func (loopback) Setup(context.Context, []byte) error { return nil }
 // Add implements plugin.Plugin. It returns the addresses that the kernel has given the link.
 func (loopback) Add(_ context.Context, _ []byte, pod plugin.Pod) (*plugin.Result, error) {
 	result := &plugin.Result{}
-	return result, pod.In(func() error {
-		if err := plugin.Configure("lo"); err != nil {
-			return err
+	return result, pod.In(func() error { return bringUp(result) })
+}
+
+// bringUp brings up the loopback of the calling thread's network namespace.
+func bringUp(result *plugin.Result) error {
+	if err := plugin.Configure("lo"); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses of loopback: %w", err)
+	}
+	for _, a := range addresses {
+		into := &result.IP6
+		if a.IP.To4() != nil {
+			into = &result.IP4
 		}
-		link, err := netlink.LinkByName("lo")
-		if err != nil {
-			return fmt.Errorf("find loopback: %w", err)
+		if *into == nil {
+			*into = &plugin.IP{IP: a.IPNet.String()}
 		}
-		addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-		if err != nil {
-			return fmt.Errorf("list addresses of loopback: %w", err)
-		}
-		for _, a := range addresses {
-			into := &result.IP6
-			if a.IP.To4() != nil {
-				into = &result.IP4
-			}
-			if *into == nil {
-				*into = &plugin.IP{IP: a.IPNet.String()}
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Del implements plugin.Plugin. The kernel removes loopback with the namespace.

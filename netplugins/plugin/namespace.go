@@ -19,6 +19,13 @@ func (p Pod) In(do func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread cannot end, and would stay in the pod's namespace, as /proc/self. While this goroutine holds
+			// it, no other one gets it.
+			defer runtime.UnlockOSThread()
+			done <- p.In(do)
+			return
+		}
 		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter network namespace %s: %w", p.Namespace, err)
 			return

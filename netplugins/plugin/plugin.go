@@ -161,6 +161,15 @@ func add(ctx context.Context, p Plugin, config []byte, args []string, stdout io.
 	return json.NewEncoder(stdout).Encode(result)
 }
 
+// del disconnects a pod.
+func del(ctx context.Context, p Plugin, config []byte, args []string) error {
+	pod, err := podOf(args)
+	if err != nil {
+		return err
+	}
+	return p.Del(ctx, config, pod)
+}
+
 // run is Main with everything given: argv is the program's command line, whose first word ends
 // in setup, add, del or remove.
 func run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
@@ -178,11 +187,7 @@ func run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout i
 	case "add":
 		return add(ctx, p, config, args, stdout)
 	case "del":
-		pod, err := podOf(args)
-		if err != nil {
-			return err
-		}
-		return p.Del(ctx, config, pod)
+		return del(ctx, p, config, args)
 	case "remove":
 		return remove(ctx, p, config)
 	}

@@ -188,11 +188,9 @@ func (s *settings) wishes() (wishes, error) {
 			return wishes{}, fmt.Errorf("args: %w", err)
 		}
 	}
-	w := wishes{ips: append(slices.Clone(s.Runtime.IPs), args.CNI.IPs...), mac: s.Runtime.MAC}
+	ips := append(slices.Clone(s.Runtime.IPs), args.CNI.IPs...)
+	w := wishes{ips: ips, mac: s.Runtime.MAC, labels: make(map[string]string)}
 	for _, l := range args.CNI.Labels {
-		if w.labels == nil {
-			w.labels = make(map[string]string)
-		}
 		w.labels[l.Key] = l.Value
 	}
 	if w.mac != "" {
