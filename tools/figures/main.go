@@ -41,7 +41,16 @@ func main() {
 		tree = os.Args[1]
 	}
 	f := figures{map[string]int{}, map[string]int{}, map[string][]int{}, nil, map[string]int{}}
-	err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
+	if err := f.walk(tree); err != nil {
+		fmt.Fprintln(os.Stderr, "figures:", err)
+		os.Exit(1)
+	}
+	f.print()
+}
+
+// walk counts the files of a tree.
+func (f *figures) walk(tree string) error {
+	return filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -54,11 +63,6 @@ func main() {
 		}
 		return f.add(path, name)
 	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "figures:", err)
-		os.Exit(1)
-	}
-	f.print()
 }
 
 // add counts a file.
@@ -71,11 +75,20 @@ func (f *figures) add(path, name string) error {
 		f.modules[name] = requirements(text)
 		return nil
 	}
-	lines := bytes.Count(text, []byte("\n"))
 	if isTest(name) {
-		f.tests[folder(name)] += lines
+		f.tests[folder(name)] += bytes.Count(text, []byte("\n"))
 		return nil
 	}
+	f.addLines(name, text)
+	if filepath.Ext(name) == ".go" {
+		return f.addFunctions(name, text)
+	}
+	f.addCFunctions(name, string(text))
+	return nil
+}
+
+func (f *figures) addLines(name string, text []byte) {
+	lines := bytes.Count(text, []byte("\n"))
 	f.product[folder(name)] += lines
 	if lines > longestFile {
 		f.long = append(f.long, fmt.Sprintf("file of %d lines: %s", lines, name))
@@ -85,11 +98,6 @@ func (f *figures) add(path, name string) error {
 			f.long = append(f.long, fmt.Sprintf("line of %d columns: %s:%d", n, name, i+1))
 		}
 	}
-	if filepath.Ext(name) == ".go" {
-		return f.addFunctions(name, text)
-	}
-	f.addCFunctions(name, string(text))
-	return nil
 }
 
 func (f *figures) addFunctions(name string, text []byte) error {

@@ -65,16 +65,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.goroot, "goroot", "", "Go's own `folder`")
 	flags.StringVar(&o.out, "o", "", "the document, a `file`")
 	flags.StringVar(&o.licenses, "licenses", "", "`folder` for the licences")
-	flags.Func("c", "a C library, `NAME=VERSION=PURL=LICENCE=FILE[:FILE]...`; may be repeated", func(text string) error {
-		parts := strings.SplitN(text, "=", 5)
-		if len(parts) != 5 {
-			return errors.New("want NAME=VERSION=PURL=LICENCE=FILES")
-		}
-		// A package's URL may have "=" in it, and is then written with %3D.
-		purl := strings.ReplaceAll(parts[2], "%3D", "=")
-		o.libraries = append(o.libraries, library{parts[0], parts[1], purl, parts[3], strings.Split(parts[4], ":")})
-		return nil
-	})
+	flags.Func("c", "a C library, `NAME=VERSION=PURL=LICENCE=FILE[:FILE]...`; may be repeated", o.addLibrary)
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -84,6 +75,17 @@ func parse(args []string) (options, error) {
 	}
 	o.programs = flags.Args()
 	return o, nil
+}
+
+func (o *options) addLibrary(text string) error {
+	parts := strings.SplitN(text, "=", 5)
+	if len(parts) != 5 {
+		return errors.New("want NAME=VERSION=PURL=LICENCE=FILES")
+	}
+	// A package's URL may have "=" in it, and is then written with %3D.
+	purl := strings.ReplaceAll(parts[2], "%3D", "=")
+	o.libraries = append(o.libraries, library{parts[0], parts[1], purl, parts[3], strings.Split(parts[4], ":")})
+	return nil
 }
 
 func run(o options) error {
