@@ -121,19 +121,13 @@ func (s *Store) deadTemps() ([]*tempDir, error) {
 		if !strings.HasPrefix(e.Name(), tempPrefix) {
 			continue
 		}
-		dir := filepath.Join(s.dir, e.Name())
-		lock, err := os.Open(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		temp, err := lockTemp(filepath.Join(s.dir, e.Name()))
+		switch {
+		case err == nil:
+			dead = append(dead, temp)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK):
 			return dead, fmt.Errorf("collect images: %w", err)
 		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-			_ = lock.Close()
-			continue
-		}
-		dead = append(dead, &tempDir{dir: dir, lock: lock})
 	}
 	return dead, nil
 }

@@ -109,7 +109,7 @@ func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) 
 	if err != nil {
 		return nil, err
 	}
-	return s.store(ctx, document, func(w *layerWriter) error { return w.root() })
+	return s.store(ctx, document, func(w *layerWriter) error { return w.folder(".") })
 }
 
 // stack are the layers of an image that are in the store, the lowest first.

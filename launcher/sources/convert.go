@@ -204,13 +204,10 @@ func (w *layerWriter) manifest(document []byte) error {
 	return err
 }
 
-// root writes the root folder as the layers below have it.
-func (w *layerWriter) root() error { return w.folder(".") }
-
 // layer writes a layer's whiteouts, then its entries: one that is there itself replaces its
 // whiteout.
 func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker, diffID string) error {
-	if err := w.root(); err != nil {
+	if err := w.folder("."); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.marks.whiteouts)) {
