@@ -203,53 +203,34 @@ func (p *shimPipes) ended(limit time.Duration) bool {
 
 // shimStep returns the verb phrase for an error: what the shim was doing.
 func shimStep(step uint32) string {
-	switch step {
-	case C.SHIM_READ_PLAN:
-		return "read plan"
-	case C.SHIM_LIMIT:
-		return "set resource limits"
-	case C.SHIM_PROFILE:
-		return "set AppArmor profile"
-	case C.SHIM_CGROUP:
-		return "enter cgroup"
-	case C.SHIM_CGROUPS:
-		return "enter cgroup namespace"
-	case C.SHIM_OOM:
-		return "set oom_score_adj"
-	case C.SHIM_MOUNTS:
-		return "join mount namespace"
-	case C.SHIM_TREES:
-		return "attach cgroups to " + names.CgroupDir + ", which must be a folder and no link"
-	case C.SHIM_BOUNDING:
-		return "drop capabilities"
-	case C.SHIM_USER_NAMESPACE:
-		return "join user namespace"
-	case C.SHIM_RESTRICT:
-		return "enter Landlock domain"
-	case C.SHIM_GROUPS:
-		return "set groups"
-	case C.SHIM_USER:
-		return "set user"
-	case C.SHIM_CAPABILITIES:
-		return "set capabilities"
-	case C.SHIM_NNP:
-		return "set no_new_privs"
-	case C.SHIM_FILTER:
-		return "load seccomp filter"
-	case C.SHIM_DUMPABLE:
-		return "keep other processes from reading this one"
-	case C.DIRECT_FILES:
-		return "take descriptors"
-	case C.DIRECT_SESSION:
-		return "make session"
-	case C.DIRECT_KEYRING:
-		return "join session keyring"
-	case C.DIRECT_LABEL:
-		return "set SELinux label"
-	case C.DIRECT_ROOT:
-		return "enter root"
-	case C.DIRECT_OWNER:
-		return "make files as the owner of the root"
+	if what, known := shimSteps[step]; known {
+		return what
 	}
 	return fmt.Sprintf("step %d", step)
+}
+
+var shimSteps = map[uint32]string{ //nolint:gochecknoglobals // a table that is only read
+	C.SHIM_READ_PLAN:      "read plan",
+	C.SHIM_LIMIT:          "set resource limits",
+	C.SHIM_PROFILE:        "set AppArmor profile",
+	C.SHIM_CGROUP:         "enter cgroup",
+	C.SHIM_CGROUPS:        "enter cgroup namespace",
+	C.SHIM_OOM:            "set oom_score_adj",
+	C.SHIM_MOUNTS:         "join mount namespace",
+	C.SHIM_TREES:          "attach cgroups to " + names.CgroupDir + ", which must be a folder and no link",
+	C.SHIM_BOUNDING:       "drop capabilities",
+	C.SHIM_USER_NAMESPACE: "join user namespace",
+	C.SHIM_RESTRICT:       "enter Landlock domain",
+	C.SHIM_GROUPS:         "set groups",
+	C.SHIM_USER:           "set user",
+	C.SHIM_CAPABILITIES:   "set capabilities",
+	C.SHIM_NNP:            "set no_new_privs",
+	C.SHIM_FILTER:         "load seccomp filter",
+	C.SHIM_DUMPABLE:       "keep other processes from reading this one",
+	C.DIRECT_FILES:        "take descriptors",
+	C.DIRECT_SESSION:      "make session",
+	C.DIRECT_KEYRING:      "join session keyring",
+	C.DIRECT_LABEL:        "set SELinux label",
+	C.DIRECT_ROOT:         "enter root",
+	C.DIRECT_OWNER:        "make files as the owner of the root",
 }

@@ -165,19 +165,17 @@ func (p helperPipes) result(ctx context.Context, program string) error {
 
 // helperStep names what failed, as the verb phrase of an error.
 func helperStep(step C.uint32_t) string {
-	switch step {
-	case C.WAITER_FORK:
-		return "fork"
-	case C.WAITER_READ_PLAN:
-		return "read plan"
-	case C.WAITER_JOIN_MOUNTS:
-		return "enter mount namespace"
-	case C.WAITER_MOUNT_PROC:
-		return "mount /proc"
-	case C.WAITER_PASS_FILES:
-		return "pass files"
+	what, known := map[C.uint32_t]string{
+		C.WAITER_FORK:        "fork",
+		C.WAITER_READ_PLAN:   "read plan",
+		C.WAITER_JOIN_MOUNTS: "enter mount namespace",
+		C.WAITER_MOUNT_PROC:  "mount /proc",
+		C.WAITER_PASS_FILES:  "pass files",
+	}[step]
+	if !known {
+		return fmt.Sprintf("step %d", step)
 	}
-	return fmt.Sprintf("step %d", step)
+	return what
 }
 
 // wait logs the helper's output and returns how the helper ended. By then the guard has

@@ -38,32 +38,18 @@ const (
 	statusVersion        = 505
 )
 
-func reason(status int) string {
-	switch status {
-	case statusOK:
-		return "OK"
-	case statusBadRequest:
-		return "Bad Request"
-	case statusForbidden:
-		return "Forbidden"
-	case statusNotFound:
-		return "Not Found"
-	case statusNoMethod:
-		return "Method Not Allowed"
-	case statusLengthRequired:
-		return "Length Required"
-	case statusTooLarge:
-		return "Content Too Large"
-	case statusMediaType:
-		return "Unsupported Media Type"
-	case statusHeadTooLarge:
-		return "Request Header Fields Too Large"
-	case statusUnavailable:
-		return "Service Unavailable"
-	case statusVersion:
-		return "HTTP Version Not Supported"
-	}
-	return ""
+var reasons = map[int]string{ //nolint:gochecknoglobals // a table that is only read
+	statusOK:             "OK",
+	statusBadRequest:     "Bad Request",
+	statusForbidden:      "Forbidden",
+	statusNotFound:       "Not Found",
+	statusNoMethod:       "Method Not Allowed",
+	statusLengthRequired: "Length Required",
+	statusTooLarge:       "Content Too Large",
+	statusMediaType:      "Unsupported Media Type",
+	statusHeadTooLarge:   "Request Header Fields Too Large",
+	statusUnavailable:    "Service Unavailable",
+	statusVersion:        "HTTP Version Not Supported",
 }
 
 // refusal is an error that is sent as the answer.
@@ -211,7 +197,7 @@ type answer struct {
 func (a answer) write(w io.Writer, now time.Time) error {
 	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nDate: %s\r\n"+
 		"Content-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n",
-		a.status, reason(a.status), now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))
+		a.status, reasons[a.status], now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))
 	if a.allow != "" {
 		head = fmt.Appendf(head, "Allow: %s\r\n", a.allow)
 	}
