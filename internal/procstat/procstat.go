@@ -1,4 +1,4 @@
-// Package procstat reads a process's line in /proc/PID/stat (proc_pid_stat(5)).
+// Package procstat reads a process's line in /proc/PID/stat (proc_pid_stat(5)), and the ID of the boot.
 package procstat
 
 import (
@@ -39,6 +39,12 @@ func Read(pid int) (Stat, error) {
 		return Stat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
 	}
 	return s, nil
+}
+
+// BootID returns the ID of this boot of the machine; another boot has another ID.
+func BootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(id), err
 }
 
 // parse reads the fields. The second one, the name in parentheses, may have any characters,

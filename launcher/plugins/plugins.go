@@ -29,6 +29,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kurma.io/stager/internal/procstat"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
@@ -154,7 +155,7 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 	if err := c.stop(ctx, name); err != nil {
 		return nil, record{}, err
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := procstat.BootID()
 	if err != nil {
 		return nil, record{}, err
 	}

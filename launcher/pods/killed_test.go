@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -92,5 +93,33 @@ func killCaller(t *testing.T, s *Store, uuid string) {
 	// The call-in has the pipe open for as long as it lives.
 	if _, err := io.Copy(io.Discard, read); upErr != nil || err != nil {
 		t.Errorf("the call-in lives without its caller: %v, %v", upErr, err)
+	}
+}
+
+// After a restart of the machine a process may have the PID and the start time of a pod's stager: it is not killed.
+func TestAProcessOfThisBootIsNoStagerOfAnEarlierOne(t *testing.T) {
+	s := newStore(t)
+	pod, err := s.Create(t.Context(), Plan{UUID: fakeUUID("boot"), Name: "boot"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := exec.Command("sleep", "1000")
+	if err := surroundings.Start(other); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = other.Process.Kill(), other.Wait() }()
+	process, err := identify(other.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := map[string]any{"phase": Running, "stager": map[string]any{"pid": process.PID, "start": process.Start, "boot": "earlier"}}
+	if err := errors.Join(jsonfile.Write(filepath.Join(pod.Dir, stateFile), state), pod.lock.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Collect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if process.ended() {
+		t.Error("a process that is not the pod's was killed")
 	}
 }

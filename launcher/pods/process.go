@@ -15,11 +15,17 @@ import (
 // errGone says that a process has ended, so that its PID may be another process's.
 var errGone = errors.New("the process is gone")
 
-// Process identifies a process until the machine is shut down: PIDs are used again, but
-// not with the same start time.
+// Process identifies a process: PIDs are used again, but until the machine is shut down not with the same start time.
 type Process struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // clock ticks after boot
+	Start uint64 `json:"start"`          // clock ticks after boot
+	Boot  string `json:"boot,omitempty"` // the ID of the boot; "" if it is not known
+}
+
+// ofThisBoot reports whether the process is not one of an earlier boot of the machine.
+func (p Process) ofThisBoot() bool {
+	boot, err := procstat.BootID()
+	return p.Boot == "" || err != nil || p.Boot == boot
 }
 
 // readStat returns the process's line of /proc, or errGone.
@@ -34,7 +40,8 @@ func readStat(pid int) (procstat.Stat, error) {
 // identify returns the Process of a live process's PID.
 func identify(pid int) (Process, error) {
 	stat, err := readStat(pid)
-	return Process{PID: pid, Start: stat.Start}, err
+	boot, _ := procstat.BootID() // without it the start time must do
+	return Process{PID: pid, Start: stat.Start, Boot: boot}, err
 }
 
 // ended reports whether the process is ending or has ended. That its ready descriptor is
@@ -46,7 +53,7 @@ func (p Process) ended() bool {
 
 // open returns a pidfd of the process, which the caller closes, or errGone.
 func (p Process) open() (int, error) {
-	if p.PID <= 0 {
+	if p.PID <= 0 || !p.ofThisBoot() {
 		return -1, errGone
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
