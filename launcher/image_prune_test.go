@@ -73,3 +73,31 @@ func TestPrunesAtTheSameTime(t *testing.T) {
 		t.Errorf("removed %q, want each of %d images once", removed, unused)
 	}
 }
+
+// A pod starts from a source although the image may be removed at any time between its import and the pod's start.
+func TestAPodOfASourceStartsWhileImagesArePruned(t *testing.T) {
+	h := newHost(t)
+	source := "file://" + h.image("source.aci", strings.Replace(appManifest, "example.com/one", "example.com/source", 1))
+	done := make(chan struct{})
+	var pruning sync.WaitGroup
+	for range 2 {
+		pruning.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					h.try("image", "prune", "--all")
+				}
+			}
+		})
+	}
+	defer pruning.Wait()
+	defer close(done)
+	for range 20 {
+		if r := h.try("run", "--detach", "--name", "p", source); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		h.run("rm", "--force", "p")
+	}
+}

@@ -52,9 +52,10 @@ func (c *cli) run(ctx context.Context, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	// Before "start pod" is shown: an import reports its own progress.
+	// Before "start pod" is shown: an import reports its own progress. The pod names the source, as the image may be
+	// removed before the pod is made.
 	pulled := untilInterrupted(ctx)
-	asked.Image, err = c.daemon.ObtainForPod(ctx, asked.Image)
+	_, err = c.daemon.ObtainForPod(ctx, asked.Image)
 	pulled()
 	if err != nil {
 		return err

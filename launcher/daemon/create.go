@@ -69,10 +69,11 @@ func (l *Launch) Pod() *pods.Pod {
 // may be its cause.
 func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
 	store := d.podsBelow(o.CgroupParent)
-	stager, image, err := d.obtainBoth(ctx, o.Image)
+	stager, image, release, err := d.obtainPinned(ctx, o.Image)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer release() // afterwards the pod's plan says that the images are in use
 	o.Image = image
 	launch = new(Launch)
 	uuid := "" // of a pod that is not detached, a new one
@@ -145,8 +146,7 @@ func (d *Daemon) podsBelow(parent string) *pods.Store {
 	return store
 }
 
-// create plans a pod and puts it into the store. Its images cannot be removed
-// meanwhile; afterwards the pod's plan says that they are in use.
+// create plans a pod and puts it into the store, while its images are pinned.
 func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string,
 	o PodOptions,
 ) (*pods.Keeper, []string, error) {
@@ -154,11 +154,6 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 	if err != nil {
 		return nil, nil, err
 	}
-	release, err := imageStore.Pin()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer release()
 	for {
 		names, err := store.LiveNames()
 		if err != nil {

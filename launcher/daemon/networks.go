@@ -41,14 +41,20 @@ func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, fu
 	if err != nil {
 		return nil, nil, err
 	}
-	if aci, err = d.obtain(ctx, aci); err != nil {
-		return nil, nil, err
+	var id string
+	var release func()
+	for release == nil || d.isGone(aci, id) {
+		if release != nil {
+			release()
+		}
+		if id, err = d.obtain(ctx, aci); err != nil {
+			return nil, nil, err
+		}
+		if release, err = d.imageStore().Pin(); err != nil {
+			return nil, nil, err
+		}
 	}
-	release, err := d.imageStore().Pin()
-	if err != nil {
-		return nil, nil, err
-	}
-	image, err := catalog.Plugin(aci)
+	image, err := catalog.Plugin(id)
 	if err != nil {
 		release()
 		return nil, nil, err

@@ -48,6 +48,31 @@ func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image stri
 	return stager, image, err
 }
 
+// obtainPinned is obtainBoth, and pins the images until release is called: none that was imported has been removed.
+func (d *Daemon) obtainPinned(ctx context.Context, ref string) (stager, image string, release func(), err error) {
+	for {
+		if stager, image, err = d.obtainBoth(ctx, ref); err != nil {
+			return "", "", nil, err
+		}
+		if release, err = d.imageStore().Pin(); err != nil {
+			return "", "", nil, err
+		}
+		if !d.isGone(d.config.DefaultStagerImage, stager) && !d.isGone(ref, image) {
+			return stager, image, release, nil
+		}
+		release()
+	}
+}
+
+// isGone reports whether an image that obtain has returned for a source was removed since.
+func (d *Daemon) isGone(ref, id string) bool {
+	if id == ref {
+		return false
+	}
+	_, err := d.imageStore().Get(id)
+	return errors.Is(err, images.ErrNotFound)
+}
+
 // obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been
 // imported before. A reference to an image of the store stays as it is; if the store has no image that docker.io/NAME
 // or HOST:PORT/NAME means, the reference is to an image of a registry.

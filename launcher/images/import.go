@@ -239,6 +239,11 @@ func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("put image in its place: image %s: %w", id, err)
 	}
+	release, err := s.Pin() // the image is not removed before it is read
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	lock, err := s.lockStore(unix.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -254,22 +259,6 @@ func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
 		return nil, fmt.Errorf("put image in its place: %w", err)
 	}
 	return s.Get(id)
-}
-
-// number gives an image the number after the highest in the store.
-func (s *Store) number(dir string) error {
-	sound, _, err := s.list()
-	if err != nil {
-		return err
-	}
-	record, err := readRecord(dir)
-	if err != nil {
-		return err
-	}
-	for _, image := range sound {
-		record.Number = max(record.Number, image.Record.Number+1)
-	}
-	return writeRecord(dir, record)
 }
 
 // adoptAgain gives an image of the store what a new import of it in from has to add. It refuses one that

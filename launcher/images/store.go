@@ -180,6 +180,22 @@ func readManifest(dir string) (*Manifest, error) {
 	return parseManifest(data)
 }
 
+// number gives an image the number after the highest in the store.
+func (s *Store) number(dir string) error {
+	sound, _, err := s.list()
+	if err != nil {
+		return err
+	}
+	record, err := readRecord(dir)
+	if err != nil {
+		return err
+	}
+	for _, image := range sound {
+		record.Number = max(record.Number, image.Record.Number+1)
+	}
+	return writeRecord(dir, record)
+}
+
 // latestFirst orders images by their imports.
 func latestFirst(a, b *Image) int {
 	return cmp.Or(cmp.Compare(b.Record.Number, a.Record.Number), b.Record.Imported.Compare(a.Record.Imported),
