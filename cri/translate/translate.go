@@ -122,7 +122,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 		return p, err
 	}
 	trees := treesOf(binds)
-	if err := checkTrees(trees); err != nil {
+	if err := checkTrees(trees, c.GetLinux().GetSecurityContext().GetPrivileged()); err != nil {
 		return p, err
 	}
 	volumes, mounts, rules := p.mount(trees, f)

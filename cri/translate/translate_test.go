@@ -182,6 +182,10 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		`label ":::s0:c1"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0:c1"}
 		},
+		"device at /x/disk inside the mount at /x": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x"}}
+			c.Devices = []*runtimeapi.Device{{HostPath: "/link", ContainerPath: "/x/disk"}}
+		},
 		"CDI device": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "gpu"}}
 		},
