@@ -52,6 +52,11 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	if err != nil {
 		return nil, fmt.Errorf("pull %s: %w", text, err)
 	}
+	release, err := s.images.KeepLayers() // the image is no leftover of a pull until the index has it
+	if err != nil {
+		return nil, fmt.Errorf("pull %s: %w", text, err)
+	}
+	defer release()
 	image, err := fetcher.Import(ctx, "docker://"+ref.Repository+"@"+digest)
 	if err != nil {
 		return nil, fmt.Errorf("pull %s: %w", text, err)

@@ -19,121 +19,155 @@ import (
 	"kurma.io/stager/launcher/sources"
 )
 
-// recoverTime is how long the recovery may take: kubelet waits for the socket, and a network's plugin may hang.
+// leftovers are what servers that were killed have left, and what may take long to remove.
+type leftovers struct {
+	containers, sandboxes []string          // whose records are damaged: no list has them, so nobody else removes them
+	unfinished            []records.Sandbox // sandboxes
+	pods                  []*pods.Pod       // that no container has, or that are damaged
+	mounts                []string          // folders of composed mounts that no container has
+}
+
+// recoverTime is how long the removal of a leftover may take, and that of all while kubelet waits for the socket: the
+// plugin of a network may hang.
 const recoverTime = 20 * time.Second
 
-// recoverState removes what servers that were killed have left: sandboxes that were not finished, pods and mounts that
-// no container has, and folders without a record. What cannot be removed is logged, and the next server tries again.
-func (s *Server) recoverState(ctx context.Context) {
+// findLeftovers finds leftovers, ends those that run, and removes folders without a record. The server must not serve
+// meanwhile: what a call is making looks like a leftover. All that is found may be removed while the server serves.
+func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	ctx, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
-	err := errors.Join(s.removeDamaged(ctx), s.removeUnfinished(ctx), s.removeStrayPods(ctx), s.removeStrayMounts(),
-		s.records.RemoveStray())
+	var l leftovers
+	var errs [4]error
+	l.sandboxes, l.containers, errs[0] = s.records.Damaged()
+	l.unfinished, errs[1] = s.findUnfinished()
+	l.mounts, errs[2] = s.findStrayMounts()
+	strays, err := s.findStrayPods()
+	for _, pod := range strays {
+		s.pods.Kill(pod.Plan.UUID)
+		if pod.State.Phase == pods.Starting { // its container has not started, which kubelet must see at once
+			err = errors.Join(err, s.pods.Remove(ctx, pod, true))
+		} else {
+			l.pods = append(l.pods, pod)
+		}
+	}
+	errs[3] = err
+	logLeft(errors.Join(append(errs[:], s.records.RemoveStray())...))
+	return l
+}
+
+// logLeft logs that leftovers stay: the next server tries again.
+func logLeft(err error) {
 	if err != nil {
 		slog.Error("leftovers of an earlier server stay", "error", oneLine(err))
 	}
+}
+
+// removeLeftovers removes leftovers one after the other.
+func (s *Server) removeLeftovers(ctx context.Context, l leftovers) {
+	remove := func(one func(ctx context.Context) error) {
+		ctx, cancel := context.WithTimeout(ctx, recoverTime)
+		defer cancel()
+		logLeft(ignoreMissing(one(ctx)))
+	}
+	for _, id := range l.containers {
+		remove(func(ctx context.Context) error { return s.removeContainer(ctx, id) })
+	}
+	for _, id := range l.sandboxes {
+		remove(func(ctx context.Context) error { return s.stopAndRemove(ctx, id) })
+	}
+	for _, r := range l.unfinished {
+		remove(func(ctx context.Context) error { return s.undoSandbox(ctx, r) })
+	}
+	for _, pod := range l.pods {
+		remove(func(ctx context.Context) error { return s.pods.Remove(ctx, pod, true) })
+	}
+	for _, dir := range l.mounts {
+		remove(func(context.Context) error { return sandboxes.Decompose(dir) })
+	}
+	logLeft(s.pods.CollectRemains()) // of pods that no list has
+}
+
+// importEnds is how often removePulled looks whether imports have ended.
+const importEnds = time.Second
+
+// removePulled removes the leftovers of pulls, while no image is imported. It waits for that until ctx ends.
+func (s *Server) removePulled(ctx context.Context) {
 	_, imageErr := s.images.Collect()
 	_, cacheErr := sources.RemoveLeftovers(s.cacheDir())
-	if err := errors.Join(imageErr, cacheErr, s.removeStrayImages(ctx)); err != nil {
+	importing, err := s.removeStrayImages(ctx)
+	for err == nil && importing && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(importEnds):
+			importing, err = s.removeStrayImages(ctx)
+		}
+	}
+	if err := errors.Join(imageErr, cacheErr, err); err != nil && ctx.Err() == nil {
 		slog.Error("leftovers of pulls stay", "error", oneLine(err))
 	}
 }
 
 // removeStrayImages removes images that a killed pull has not indexed, unused layers, and the index entries of missing
-// images.
-func (s *Server) removeStrayImages(ctx context.Context) error {
-	var known []imageindex.Image
-	var there map[string]bool // nil while an import runs
-	_, err := s.images.Remove(ctx, func(all []*images.Image, importing bool) (chosen []*images.Image, err error) {
-		if known, err = s.index.All(); err != nil || importing {
+// images. It removes nothing while an import runs: the index may not have its image yet.
+func (s *Server) removeStrayImages(ctx context.Context) (importing bool, err error) {
+	_, err = s.images.Remove(ctx, func(all []*images.Image, imports bool) (chosen []*images.Image, err error) {
+		if importing = imports; importing {
+			return nil, nil
+		}
+		known, err := s.index.All()
+		if err != nil {
 			return nil, err
 		}
-		there = make(map[string]bool)
 		for _, image := range all {
-			there[image.ID] = true
 			listed := slices.ContainsFunc(known, func(i imageindex.Image) bool { return i.ID == image.ID })
 			if image.Manifest != nil && image.Manifest.Name == pulledName && !listed && s.checkUnused(image.ID) == nil {
 				chosen = append(chosen, image)
 			}
 		}
-		return append(chosen, images.Unneeded(all, chosen)...), nil
+		for _, image := range known {
+			if !slices.ContainsFunc(all, func(i *images.Image) bool { return i.ID == image.ID }) {
+				err = errors.Join(err, s.index.Remove(image.ID))
+			}
+		}
+		return append(chosen, images.Unneeded(all, chosen)...), err
 	})
-	errs := []error{err}
-	for _, image := range known {
-		if err == nil && there != nil && !there[image.ID] {
-			errs = append(errs, s.index.Remove(image.ID))
-		}
-	}
-	return errors.Join(errs...)
+	return importing, err
 }
 
-// removeDamaged removes sandboxes and containers whose records are damaged: no list has them, so nobody else will.
-func (s *Server) removeDamaged(ctx context.Context) error {
-	sandboxIDs, containerIDs, err := s.records.Damaged()
-	errs := []error{err}
-	for _, id := range containerIDs {
-		errs = append(errs, s.removeContainer(ctx, id))
-	}
-	for _, id := range sandboxIDs {
-		errs = append(errs, s.stopAndRemove(ctx, id))
-	}
-	return errors.Join(errs...)
-}
-
-func (s *Server) removeUnfinished(ctx context.Context) error {
+func (s *Server) findUnfinished() ([]records.Sandbox, error) {
 	all, err := s.records.Sandboxes()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, r := range all {
-		if r.Phase == records.Making || r.Phase == records.Failed {
-			errs = append(errs, s.undoSandbox(ctx, r))
-		}
-	}
-	return errors.Join(errs...)
+	return slices.DeleteFunc(all, func(r records.Sandbox) bool {
+		return r.Phase != records.Making && r.Phase != records.Failed
+	}), err
 }
 
-// removeStrayPods removes the pods that no container has, that are damaged, or that were starting.
-func (s *Server) removeStrayPods(ctx context.Context) error {
-	if err := s.pods.CollectRemains(); err != nil { // of a pod that no list has
-		return err
-	}
+func (s *Server) findStrayPods() ([]*pods.Pod, error) {
 	containers, err := s.records.Containers()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	known := make(map[string]bool)
 	for _, c := range containers {
 		known[c.PodUUID] = true
 	}
 	all, err := s.pods.List()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, pod := range all {
-		// One that is damaged may run although its container counts as ended. One that starts is waited for by nobody:
-		// kubelet was told that it did not, and starts another.
-		if !known[pod.Plan.UUID] || jsonfile.IsDamage(pod.Damage) || pod.State.Phase == pods.Starting {
-			s.pods.Kill(pod.Plan.UUID)
-			errs = append(errs, s.pods.Remove(ctx, pod, true))
-		}
-	}
-	return errors.Join(errs...)
+	// A pod that is damaged may run although its container counts as ended. A pod that starts is waited for by nobody:
+	// kubelet was told that it did not, and starts another.
+	return slices.DeleteFunc(all, func(pod *pods.Pod) bool {
+		return known[pod.Plan.UUID] && !jsonfile.IsDamage(pod.Damage) && pod.State.Phase != pods.Starting
+	}), err
 }
 
-func (s *Server) removeStrayMounts() error {
+func (s *Server) findStrayMounts() (dirs []string, err error) {
 	dir := s.composedDir("")
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	var errs []error
 	for _, e := range entries {
 		if _, err := s.records.Container(e.Name()); errors.Is(err, records.ErrNotFound) {
-			errs = append(errs, sandboxes.Decompose(filepath.Join(dir, e.Name())))
+			dirs = append(dirs, filepath.Join(dir, e.Name()))
 		}
 	}
-	return errors.Join(append(errs, err)...)
+	return dirs, err
 }

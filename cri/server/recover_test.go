@@ -1,14 +1,19 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/internal/procstat"
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/tests/surroundings"
@@ -17,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -55,7 +62,7 @@ func TestLeftoversOfPullsAreRemoved(t *testing.T) {
 	if err := errors.Join(s.index.Remove(ids["stray"]), os.RemoveAll(filepath.Join(config.State, "images", ids["gone"])), os.Mkdir(archive, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	s.recoverState(t.Context())
+	s.removePulled(t.Context())
 	all, err := s.images.List()
 	if err != nil || len(all) != 2 { // the image and its layer
 		t.Errorf("%v, %v", all, err)
@@ -97,11 +104,107 @@ func TestPodsInTheirStartAreRemoved(t *testing.T) {
 	if err := store.WriteContainer(c); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.removeStrayPods(t.Context()); err != nil {
-		t.Error(err)
-	}
+	s.findLeftovers(t.Context())
 	l, err := s.lifeOf(c)
 	if err != nil || l.state != runtimeapi.ContainerState_CONTAINER_EXITED || l.reason != "StartError" {
 		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// The server answers while leftovers are removed, which may take long: here while the images are in use.
+func TestServesWhileLeftoversAreRemoved(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	dir := t.TempDir()
+	config := Config{State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "socket"), TrustDirectory: t.TempDir()}
+	config.Fill()
+	release, err := images.Open(filepath.Join(config.State, "images")).Pin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, config, "test") }()
+	connection, err := grpc.NewClient("unix://"+config.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	soon, done := context.WithTimeout(ctx, 5*time.Second)
+	defer done()
+	client := runtimeapi.NewRuntimeServiceClient(connection)
+	if _, err := client.Version(soon, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// What calls make while leftovers are removed is not removed.
+func TestNewThingsAreNotLeftovers(t *testing.T) {
+	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := s.findLeftovers(t.Context())
+	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
+	writePod(t, filepath.Join(config.State, "pods"), uuid, pods.State{Phase: pods.Starting})
+	sandbox := records.Sandbox{ID: records.NewID(), Phase: records.Making}
+	mounts := s.composedDir(records.NewID())
+	if err := errors.Join(s.records.WriteSandbox(sandbox), os.MkdirAll(mounts, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s.removeLeftovers(t.Context(), left)
+	if _, err := s.pods.Get(uuid); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.records.Sandbox(sandbox.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(mounts); err != nil {
+		t.Error(err)
+	}
+	pullBeside(t, s, address)
+}
+
+// pullBeside pulls an image while the leftovers of pulls are removed again and again.
+func pullBeside(t *testing.T, s *Server, address string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var removals sync.WaitGroup
+	removals.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := s.removeStrayImages(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	defer removals.Wait()
+	defer cancel()
+	for i := range 20 {
+		image, err := random.Image(100, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := name.ParseReference(fmt.Sprintf("%s/box:%d", address, i))
+		if err == nil {
+			err = remote.Write(ref, image)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wanted := &runtimeapi.ImageSpec{Image: ref.String()}
+		if _, err := s.PullImage(ctx, &runtimeapi.PullImageRequest{Image: wanted}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: wanted}); err != nil || r.GetImage() == nil {
+			t.Fatalf("image %d has gone: %v", i, err)
+		}
 	}
 }

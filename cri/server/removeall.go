@@ -23,7 +23,10 @@ func RemoveAll(ctx context.Context, config Config, version string) error {
 	if err != nil {
 		return err
 	}
-	s.recoverState(ctx)
+	limited, cancel := context.WithTimeout(ctx, recoverTime)
+	defer cancel()
+	s.removeLeftovers(limited, s.findLeftovers(limited))
+	s.removePulled(limited)
 	all, err := s.records.Sandboxes()
 	if err != nil {
 		return err

@@ -97,6 +97,9 @@ func (s *Server) undoSandbox(ctx context.Context, r records.Sandbox) error {
 		return err
 	}
 	defer release()
+	if _, err := s.records.Sandbox(r.ID); errors.Is(err, records.ErrNotFound) {
+		return nil // a call before has removed it
+	}
 	dir := s.records.SandboxDir(r.ID)
 	err = errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
 	if err == nil {

@@ -79,7 +79,7 @@ func Run(ctx context.Context, config Config, version string) error {
 	if err := s.obtainStager(ctx); err != nil {
 		slog.Error("no container can be started", "error", err) // the status has it as well
 	}
-	s.recoverState(ctx)
+	left := s.findLeftovers(ctx)
 	stopStreams, err := s.serveStreams()
 	if err != nil {
 		return err
@@ -87,6 +87,8 @@ func Run(ctx context.Context, config Config, version string) error {
 	defer stopStreams()
 	server := newServer(s)
 	go s.watch(ctx)
+	go s.removeLeftovers(ctx, left) // beside serving: kubelet waits for the socket
+	go s.removePulled(ctx)
 	unhook := context.AfterFunc(ctx, server.Stop)
 	defer unhook()
 	slog.Info("serving", "socket", listener.Addr().String(), "version", version)

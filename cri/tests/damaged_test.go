@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"kurma.io/stager/tests/surroundings"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -76,10 +78,10 @@ func TestDamagedRecordsHideNoOthers(t *testing.T) {
 	p.kill()
 	p.start()
 	check()
-	entries, err := os.ReadDir(p.path("state/containers"))
-	if err != nil || len(entries) != 3 {
-		t.Errorf("%v, %v", entries, err)
-	}
+	surroundings.Eventually(t, "containers with damaged records are removed", func() bool {
+		entries, err := os.ReadDir(p.path("state/containers"))
+		return err == nil && len(entries) == 3
+	})
 	if _, err := p.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: unknown}); err != nil {
 		t.Error(err)
 	}

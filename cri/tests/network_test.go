@@ -138,7 +138,10 @@ func TestAPluginThatHangsDoesNotKeepTheSocketAway(t *testing.T) {
 	n.write(record, strings.Replace(string(text), `"phase":"ready"`, `"phase":"making"`, 1))
 	set("hang-DEL", true)
 	n.start()
-	n.wantSandbox(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	surroundings.Eventually(t, "the sandbox is listed, as the plugin has had its time", func() bool {
+		r, err := n.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		return err == nil && len(r.Items) == 1 && r.Items[0].State == runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	})
 	set("hang-DEL", false)
 	if _, err := n.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		t.Error(err)

@@ -157,6 +157,7 @@ func (n *node) end() {
 		}
 	}
 	n.noZombieIsLeft()
+	surroundings.Eventually(n.T, "leftovers are removed", func() bool { return len(n.left()) == 0 })
 	_ = n.server.Process.Signal(unix.SIGTERM)
 	if err := n.server.Wait(); err != nil {
 		n.Errorf("the server ended with %v", err)
@@ -179,21 +180,29 @@ func (n *node) noZombieIsLeft() {
 	})
 }
 
-func (n *node) nothingIsLeft() {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(mounts), n.dir) {
-		n.Errorf("mounts are left (%v):\n%s", err, mounts)
-	}
+// left returns what is in the server's folders of pods, sandboxes and containers.
+func (n *node) left() (paths []string) {
 	for _, kind := range []string{"pods", "sandboxes", "containers", "mounts"} {
 		entries, err := os.ReadDir(n.path("state/" + kind))
 		for _, e := range entries {
 			if !strings.HasPrefix(e.Name(), ".") {
-				n.Errorf("%s/%s is left", kind, e.Name())
+				paths = append(paths, kind+"/"+e.Name())
 			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			n.Error(err)
 		}
+	}
+	return paths
+}
+
+func (n *node) nothingIsLeft() {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil || strings.Contains(string(mounts), n.dir) {
+		n.Errorf("mounts are left (%v):\n%s", err, mounts)
+	}
+	for _, path := range n.left() {
+		n.Errorf("%s is left", path)
 	}
 	group, err := cgroups.Open(n.cgroup)
 	if err != nil {
