@@ -58,9 +58,7 @@ func (s streamRuntime) Exec(
 		return err
 	}
 	command := daemon.Command{Exec: words, TTY: tty, Terminal: "xterm"}
-	code, err := carry(ctx, streams{in, out, errOut, tty, sizes}, func(caller daemon.Caller) (int, error) {
-		return s.daemon.Exec(ctx, pod, app, command, caller)
-	})
+	code, err := s.command(ctx, pod, app, command, streams{in, out, errOut, tty, sizes})
 	if err == nil && code != 0 {
 		err = exitError(code)
 	}

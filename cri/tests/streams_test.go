@@ -139,6 +139,30 @@ func TestExecCarriesStreams(t *testing.T) {
 	}
 }
 
+// That the stager could not run a command to its end is an error with words, and no exit status of the command.
+func TestExecInAContainerThatIsKilled(t *testing.T) {
+	p, ctx := newPod(t), t.Context()
+	for _, tty := range []bool{false, true} {
+		id := p.startNew(p.script("sleep 1000"))
+		r, err := p.Exec(ctx, &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"sh", "-c", "echo runs; sleep 1000"}, Stdout: true, Stderr: !tty, Tty: tty})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := dial(t, r.Url, execProtocol)
+		failure, out := c.open("error"), c.open("stdout")
+		c.open(map[bool]string{false: "stderr", true: "resize"}[tty])
+		if _, err := io.ReadFull(out, make([]byte, len("runs"))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if text := c.read(failure); !strings.Contains(text, "run command: ") || strings.Contains(text, "ExitCode") {
+			t.Errorf("terminal %v: %s", tty, text)
+		}
+	}
+}
+
 func TestExecHasATerminalThatIsResized(t *testing.T) {
 	p, ctx := newPod(t), t.Context()
 	id := p.startNew(p.script("sleep 1000"))
