@@ -29,9 +29,10 @@ type Attachment struct {
 	done    chan struct{}
 
 	mu       sync.Mutex
-	unsent   int   // guarded by mu; senders that have not written their last byte
-	finished bool  // guarded by mu; done is closed
-	err      error // guarded by mu; see Err
+	unsent   int      // guarded by mu; senders that have not written their last byte
+	finished bool     // guarded by mu; done is closed
+	err      error    // guarded by mu; see Err
+	keys     *os.File // guarded by mu; what typeIn writes to, nil before
 }
 
 // Attach connects to the run. The errors are ErrEnded, wrapped, or any other.
@@ -97,17 +98,37 @@ func (a *Attachment) typeIn() {
 	case <-a.done:
 		return
 	}
-	a.relay.mu.Lock()
-	master := a.relay.master
-	a.relay.mu.Unlock()
+	keys, err := a.openKeys()
+	if err != nil {
+		return // out of descriptors, or the run has just ended: what is typed goes nowhere
+	}
 	for typed := make([]byte, 512); ; {
 		n, err := a.input.Read(typed)
 		if err != nil {
 			return
 		}
 		// An app that has just ended reads no more input.
-		_, _ = master.Write(typed[:n])
+		_, _ = keys.Write(typed[:n])
 	}
+}
+
+// openKeys opens the terminal for this attachment alone, whose end ends a write to it: an app that reads nothing fills
+// its terminal, and the write waits.
+func (a *Attachment) openKeys() (*os.File, error) {
+	a.relay.mu.Lock()
+	fd, err := duplicate(a.relay.master)
+	a.relay.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	keys := os.NewFile(uintptr(fd), "keyboard") // non-blocking, as the terminal
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.finished {
+		return nil, errors.Join(os.ErrClosed, keys.Close())
+	}
+	a.keys = keys
+	return keys, nil
 }
 
 // Done is closed when the app's run has ended and its last byte is in the
@@ -192,7 +213,7 @@ func (a *Attachment) finish(err error) {
 			out.close()
 		}
 	}
-	if a.input != nil {
-		_ = a.input.Close()
+	for _, f := range []*os.File{a.input, a.keys} {
+		_ = f.Close() // nil is none
 	}
 }
