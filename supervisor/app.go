@@ -78,7 +78,7 @@ const (
 	StateStarting   State = "starting"   // pre-start handler, main process's preparation
 	StateRunning    State = "running"    // the main process has been executed and has not ended
 	StateEnding     State = "ending"     // see above
-	StateRestarting State = "restarting" // waits for the back-off to pass
+	StateRestarting State = "restarting" // waits for the back-off to pass, and for output that was not taken in time
 	StateExited     State = "exited"     // for good
 )
 
@@ -146,6 +146,10 @@ type app struct {
 	mu     sync.Mutex
 	status AppStatus // guarded by mu
 	run    *run      // guarded by mu; nil when nothing can be attached to
+
+	// untaken has a channel for each passLast that has given up, closed when all is passed on. The app's goroutine only,
+	// and that which end starts.
+	untaken []chan struct{}
 }
 
 // refusedMove is the message that reports a refused move.
@@ -220,10 +224,27 @@ func (a *app) pause(d time.Duration) bool {
 	a.pod.log.Info("app restarts", "app", a.Name, "in", d)
 	select {
 	case <-time.After(d):
-		return true
+		return a.awaitTaken()
 	case <-a.pod.stop.asked:
 		return false
 	}
+}
+
+// awaitTaken waits until the output that passLast has left is taken: each run that is not holds goroutines, descriptors
+// and memory. It returns false when the pod stops instead.
+func (a *app) awaitTaken() bool {
+	if len(a.untaken) > 0 {
+		a.pod.log.Warn("restart waits until the app's last output is taken", "app", a.Name)
+	}
+	for _, passed := range a.untaken {
+		select {
+		case <-passed:
+		case <-a.pod.stop.asked:
+			return false
+		}
+	}
+	a.untaken = nil
+	return true
 }
 
 // once is one run. The error is why the main process could not be started.

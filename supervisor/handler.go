@@ -49,7 +49,7 @@ func (r *run) runHandler(handler func() (spec.Container, error), end stop) (Exit
 	if err != nil {
 		return Exit{}, fmt.Errorf("open output: %w", err)
 	}
-	defer streams.Finish()
+	defer a.passLast(streams)
 	c, child, err := a.pod.launch(handler, stdioOf(streams), end)
 	if c != nil {
 		defer a.destroy(c)

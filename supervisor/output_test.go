@@ -14,6 +14,7 @@ import (
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/children"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // counter counts bytes and reads.
@@ -166,6 +167,55 @@ func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
 	if !strings.Contains(log.String(), "last output of app is not taken") {
 		t.Errorf("logged %s", log)
 	}
+}
+
+// An app is started again when what it has written last is taken: each run that is not holds its descriptors.
+func TestARestartWaitsForTheLastOutput(t *testing.T) {
+	b := newFakes(t)
+	master, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer terminal.Close()
+	log := newLog()
+	pod := start(t, Config{Log: slog.New(slog.NewTextHandler(log, nil)), Restart: spec.RestartPolicy{AfterFailure: true, AfterSuccess: true}, Apps: []App{{
+		Name: "app", OutFile: terminal, Main: b.sh("head -c 100000 /dev/zero"),
+	}}})
+	surroundings.Eventually(t, "the restart waits", func() bool {
+		return strings.Contains(log.String(), "restart waits until the app's last output is taken")
+	})
+	if n := strings.Count(log.String(), "app started"); n != 1 {
+		t.Errorf("%d runs have started", n)
+	}
+	go func() { _, _ = io.Copy(io.Discard, master) }()
+	surroundings.Eventually(t, "the app is started again", func() bool { return strings.Count(log.String(), "app started") > 1 })
+	if _, err := pod.stopped(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A log that takes no output of an event handler keeps no pod from its end.
+func TestAPodEndsAlthoughItsHandlersOutputIsNotTaken(t *testing.T) {
+	b := newFakes(t)
+	released := make(chan struct{})
+	defer close(released)
+	log := newLog()
+	pod := start(t, Config{Log: slog.New(slog.NewTextHandler(log, nil)), Apps: []App{{
+		Name: "app", Stdout: stuckLog{released}, PreStart: b.sh("echo before"), Main: b.sh("sleep 1000"),
+	}}})
+	surroundings.Eventually(t, "the app is started", func() bool { return strings.Contains(log.String(), "app started") })
+	if _, err := pod.stopped(); err != nil {
+		t.Error(err)
+	}
+}
+
+// stuckLog takes nothing until it is released.
+type stuckLog struct{ released chan struct{} }
+
+func (l stuckLog) Write(p []byte) (int, error) {
+	<-l.released
+	return len(p), nil
 }
 
 func TestStdinIsEmptyUnlessOpen(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // output is not in the log yet: a log that is stuck may never take it.
 const lastOutputLimit = 5 * time.Second
 
-// outputLimit bounds the wait for the last output itself, within the pod's stop: the file of a daemon, such as a
-// terminal that is stopped, may never take it.
+// outputLimit bounds the wait for the last output itself, within the pod's stop: a log, or the file of a daemon such as
+// a terminal that is stopped, may never take it. A restart waits for it.
 const outputLimit = 10 * time.Second
 
 // run is one run of an app: handlers, main process, and the commands of Exec, its sessions.
@@ -241,18 +241,23 @@ func (r *run) finish() {
 	if r.child != nil {
 		r.killAll()
 	}
-	if r.streams == nil {
-		return
+	if r.streams != nil {
+		r.app.passLast(r.streams)
 	}
+}
+
+// passLast passes on the last output of processes that have ended, or leaves it to a goroutine after outputLimit.
+func (a *app) passLast(streams *output.Streams) {
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)
-		r.streams.Finish()
+		streams.Finish()
 	}()
 	select {
 	case <-passed:
 	case <-time.After(outputLimit):
-		r.app.pod.log.Error("last output of app is not taken by its log or file", "app", r.app.Name, "limit", outputLimit)
+		a.pod.log.Error("last output of app is not taken by its log or file", "app", a.Name, "limit", outputLimit)
+		a.untaken = append(a.untaken, passed)
 	}
 }
 
