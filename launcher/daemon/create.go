@@ -69,12 +69,15 @@ func (l *Launch) Pod() *pods.Pod {
 // may be its cause.
 func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
 	store := d.podsBelow(o.CgroupParent)
-	stager, image, release, err := d.obtainPinned(ctx, o.Image)
+	asked, stager := o.Image, ""
+	release, err := d.pinned(func() error {
+		stager, o.Image, err = d.obtainBoth(ctx, asked)
+		return err
+	}, func() bool { return d.isGone(d.config.DefaultStagerImage, stager) || d.isGone(asked, o.Image) })
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release() // afterwards the pod's plan says that the images are in use
-	o.Image = image
 	launch = new(Launch)
 	uuid := "" // of a pod that is not detached, a new one
 	if o.Detached {

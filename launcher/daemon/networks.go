@@ -42,17 +42,12 @@ func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, fu
 		return nil, nil, err
 	}
 	var id string
-	var release func()
-	for release == nil || d.isGone(aci, id) {
-		if release != nil {
-			release()
-		}
-		if id, err = d.obtain(ctx, aci); err != nil {
-			return nil, nil, err
-		}
-		if release, err = d.imageStore().Pin(); err != nil {
-			return nil, nil, err
-		}
+	release, err := d.pinned(func() error {
+		id, err = d.obtain(ctx, aci)
+		return err
+	}, func() bool { return d.isGone(aci, id) })
+	if err != nil {
+		return nil, nil, err
 	}
 	image, err := catalog.Plugin(id)
 	if err != nil {

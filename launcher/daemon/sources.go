@@ -48,17 +48,16 @@ func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image stri
 	return stager, image, err
 }
 
-// obtainPinned is obtainBoth, and pins the images until release is called: none that was imported has been removed.
-func (d *Daemon) obtainPinned(ctx context.Context, ref string) (stager, image string, release func(), err error) {
+// pinned pins the images of the store until release is called, after obtain has got some. It calls obtain again when an
+// image is gone: removed before the pin.
+func (d *Daemon) pinned(obtain func() error, gone func() bool) (release func(), err error) {
 	for {
-		if stager, image, err = d.obtainBoth(ctx, ref); err != nil {
-			return "", "", nil, err
+		if err := obtain(); err != nil {
+			return nil, err
 		}
-		if release, err = d.imageStore().Pin(); err != nil {
-			return "", "", nil, err
-		}
-		if !d.isGone(d.config.DefaultStagerImage, stager) && !d.isGone(ref, image) {
-			return stager, image, release, nil
+		release, err := d.imageStore().Pin()
+		if err != nil || !gone() {
+			return release, err
 		}
 		release()
 	}

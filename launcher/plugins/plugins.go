@@ -159,7 +159,7 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 	if err != nil {
 		return nil, record{}, err
 	}
-	if err := c.makeFolders(name, old.Boot != string(boot)); err != nil {
+	if err := c.makeFolders(name, old.Boot != boot); err != nil {
 		return nil, record{}, err
 	}
 	_, err = os.Lstat(filepath.Join(image.Rootfs(), removePath))
@@ -174,7 +174,7 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 		return nil, record{}, err
 	}
 	return &container{pod: pod, log: filepath.Join(c.dir(name), logFile)},
-		record{Image: image.ID, Pod: pod.Plan.UUID, Boot: string(boot), Removes: removes}, nil
+		record{Image: image.ID, Pod: pod.Plan.UUID, Boot: boot, Removes: removes}, nil
 }
 
 // launch starts a container and waits until it is up.
