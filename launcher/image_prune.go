@@ -15,8 +15,9 @@ func imagePruneCommand(c *cli) *cobra.Command {
 		Use:   "prune",
 		Short: "remove images that later imports have replaced",
 		Long: `prune removes the images that a later import of the same name and labels, signed by the same key, has
-replaced, unless a live pod, a network or another image uses them, and unused layers. With --all it removes
-every image that no live pod, network or remaining image uses, except the stager's. It prints the IDs.`,
+replaced, unless a live pod, a network or another image uses them. It also removes layers that no image needs.
+With --all it removes every image that no live pod, network or remaining image uses, except the stager's.
+It prints the IDs.`,
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.pruneImages(cmd.Context(), o) },

@@ -26,7 +26,7 @@ func (p *Planner) reachableWarnings(m *manifest.Manifest, plan pods.Plan) []stri
 					who = fmt.Sprintf("user %q, possibly user 0", app.App.User)
 				}
 				all = append(all, fmt.Sprintf("pod %q: app %q (%s) can write set-user-ID programs to %q, and other users "+
-					"of the host can execute them; give a folder above mode 700, or make the volume readOnly",
+					"of the host can execute them; set mode 700 on a folder above it, or make the volume readOnly",
 					plan.Name, app.Name, who, v.Source))
 				break
 			}

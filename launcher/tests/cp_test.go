@@ -66,7 +66,7 @@ func TestCpCopiesBothWays(t *testing.T) {
 		{2, "both arguments are in pods", []string{"copied:a:/data", "copied:b:/"}},
 		{2, "choose one: a, b, ended", []string{from, "copied:/root"}},
 		{2, "is not POD[:APP]:PATH", []string{from, "copied:"}},
-		{1, `app "ended" of pod "copied" does not run`, []string{from, "copied:ended:/"}},
+		{1, `app "ended" of pod "copied" is not running`, []string{from, "copied:ended:/"}},
 		{1, "no such pod", []string{from, "other:/"}},
 		{1, "no such file or directory", []string{"copied:a:/missing", out}},
 		{1, "part of a kernel file system", []string{"copied:a:/proc/1/environ", out}},
