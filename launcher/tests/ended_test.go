@@ -8,12 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/harness"
-	"kurma.io/stager/tests/poll"
 )
 
 // The pod of an image ends with its app, detached, too. The pod of a manifest stays until it is stopped, and so does
@@ -134,10 +132,12 @@ func TestAFailureOnAFullDiskIsNoSuccess(t *testing.T) {
 	b.Pods = filepath.Join(disk, "pods")
 	b.Config["podsDirectory"] = b.Pods
 	b.Write("config.json", b.Config)
-	p := b.Up("full", harness.PodOf(suite.Shell("a", `trap "exit 9" TERM; cat /dev/zero >/fill; while :; do sleep 0.1; done`)))
+	p := b.Up("full", harness.PodOf(suite.Shell("a", `trap "exit 9" TERM; while :; do sleep 0.1; done`)))
+	// Afterwards: the launcher writes the pod's state when the pod is up.
+	p.Launcher("exec", p.Name, "a", "--", "sh", "-c", "cat /dev/zero >/fill")
 	var left unix.Statfs_t
-	if !poll.Until(30*time.Second, 10*time.Millisecond, func() bool { return unix.Statfs(disk, &left) == nil && left.Bavail == 0 }) {
-		t.Fatalf("%d blocks are free", left.Bavail)
+	if err := unix.Statfs(disk, &left); err != nil || left.Bavail != 0 {
+		t.Fatalf("%d blocks are free, %v", left.Bavail, err)
 	}
 	p.Must("stop", p.Name)
 	if out := p.Must("ps", "--all"); !strings.Contains(out, "exited (?)") {
