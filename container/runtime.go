@@ -111,10 +111,10 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
 		return err
 	}
-	if !r.direct {
+	if r.direct {
+		err = r.prepareDirect(dir)
+	} else {
 		err = r.prepareLibcontainer()
-	} else if r.forker, err = newForker(); err == nil {
-		err = r.makeMasks(dir)
 	}
 	if err != nil {
 		return err
@@ -146,6 +146,13 @@ func (r *Runtime) prepareLibcontainer() (err error) {
 	}
 	<-r.starter.locked
 	return nil
+}
+
+func (r *Runtime) prepareDirect(dir string) (err error) {
+	if r.forker, err = newForker(); err != nil {
+		return err
+	}
+	return r.makeMasks(dir)
 }
 
 // Support implements spec.Runtime.

@@ -25,8 +25,8 @@ func imageImportCommand(c *cli) *cobra.Command {
   FILE or FOLDER             an archive of docker save, an OCI archive, or an OCI layout
 
 An image that is not an ACI becomes an image for each of its layers and one on top of them. The launcher resumes an
-interrupted download, and does not download a layer that the store has. A signal ends an import at once and leaves nothing of it; a
-second signal kills the launcher.`,
+interrupted download, and does not download a layer that the store has. A signal ends an import at once and leaves
+nothing of it; a second signal kills the launcher.`,
 		Example: `  launcher image import stager.aci https://example.com/images/web-1.0.aci
   launcher image import docker://docker.io/library/redis:7`,
 		Args: wants(1, -1, "SOURCE…"),

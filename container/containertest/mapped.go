@@ -82,7 +82,7 @@ func ownUsers(b *bench) {
 	closed := b.spec()
 	closed.Process.User, closed.Process.Dir, closed.Process.Capabilities = "1000", "/closed", nil
 	b.wantBoth(closed, "id -u", "1000\n")
-	for user, want := range map[string]string{"65535": "", "65536": "65536 IDs", "/outside": "its owner"} {
+	for user, want := range map[string]string{"65535": "", "65536": "65536 IDs", "/outside": "the owner is outside"} {
 		b.write("outside", "")
 		must(b.t, os.Chown(filepath.Join(b.root, "outside"), 70000, 0))
 		s := b.spec("true")

@@ -23,7 +23,8 @@ func (s *Server) command(
 ) (int, error) {
 	// No program knows the name. Its first character ends no usual output: messages would hold that until more comes.
 	said := &messages{name: "␞" + records.NewID(), to: its.errOut}
-	if its.errOut = said; its.tty {
+	its.errOut = said
+	if its.tty {
 		said.to, its.out = its.out, said
 	}
 	code, err := carry(ctx, its, func(caller daemon.Caller) (int, error) {
@@ -55,7 +56,8 @@ func (m *messages) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	before, message, found := bytes.Cut(m.held, []byte(m.name+": "))
-	if m.found = found; !found {
+	m.found = found
+	if !found {
 		whole := m.held
 		n := min(len(whole), len(m.name)+1)
 		for !strings.HasPrefix(m.name+": ", string(whole[len(whole)-n:])) {

@@ -19,40 +19,53 @@ import (
 	"kurma.io/stager/launcher/sources"
 )
 
-// leftovers are what servers that were killed have left, and what may take long to remove.
+// leftovers are what killed servers have left and what may take long to remove.
 type leftovers struct {
-	containers, sandboxes []string          // whose records are damaged: no list has them, so nobody else removes them
-	unfinished            []records.Sandbox // sandboxes
-	pods                  []*pods.Pod       // that no container has, or that are damaged
-	mounts                []string          // folders of composed mounts that no container has
+	unfinished []records.Sandbox // sandboxes
+	pods       []*pods.Pod       // that no container has
+	mounts     []string          // folders of composed mounts that no container has
 }
 
 // recoverTime is how long the removal of a leftover may take, and that of all while kubelet waits for the socket: the
 // plugin of a network may hang.
 const recoverTime = 20 * time.Second
 
-// findLeftovers finds leftovers, ends those that run, and removes folders without a record. The server must not serve
+// findLeftovers finds leftovers and ends their processes. It removes what is damaged, what was starting, and folders
+// without a record: kubelet does not see that these run, and would start others beside them. The server must not serve
 // meanwhile: what a call is making looks like a leftover. All that is found may be removed while the server serves.
 func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	ctx, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	var l leftovers
-	var errs [4]error
-	l.sandboxes, l.containers, errs[0] = s.records.Damaged()
-	l.unfinished, errs[1] = s.findUnfinished()
-	l.mounts, errs[2] = s.findStrayMounts()
+	var errs [3]error
+	damaged := s.removeDamaged(ctx)
+	l.unfinished, errs[0] = s.findUnfinished()
+	l.mounts, errs[1] = s.findStrayMounts()
 	strays, err := s.findStrayPods()
 	for _, pod := range strays {
-		s.pods.Kill(pod.Plan.UUID)
-		if pod.State.Phase == pods.Starting { // its container has not started, which kubelet must see at once
+		if pod.State.Phase == pods.Starting || pod.Damage != nil {
 			err = errors.Join(err, s.pods.Remove(ctx, pod, true))
-		} else {
-			l.pods = append(l.pods, pod)
+			continue
 		}
+		s.pods.Kill(pod.Plan.UUID)
+		l.pods = append(l.pods, pod)
 	}
-	errs[3] = err
-	logLeft(errors.Join(append(errs[:], s.records.RemoveStray())...))
+	errs[2] = err
+	logLeft(errors.Join(append(errs[:], damaged, s.records.RemoveStray())...))
 	return l
+}
+
+// removeDamaged removes sandboxes and containers whose records are damaged: no list has them, so nobody else will.
+func (s *Server) removeDamaged(ctx context.Context) error {
+	sandboxIDs, containerIDs, err := s.records.Damaged()
+	errs := []error{err}
+	for _, id := range containerIDs {
+		errs = append(errs, s.removeContainer(ctx, id))
+	}
+	for _, id := range sandboxIDs {
+		errs = append(errs, s.stopAndRemove(ctx, id))
+	}
+	return errors.Join(errs...)
 }
 
 // logLeft logs that leftovers stay: the next server tries again.
@@ -68,12 +81,6 @@ func (s *Server) removeLeftovers(ctx context.Context, l leftovers) {
 		ctx, cancel := context.WithTimeout(ctx, recoverTime)
 		defer cancel()
 		logLeft(ignoreMissing(one(ctx)))
-	}
-	for _, id := range l.containers {
-		remove(func(ctx context.Context) error { return s.removeContainer(ctx, id) })
-	}
-	for _, id := range l.sandboxes {
-		remove(func(ctx context.Context) error { return s.stopAndRemove(ctx, id) })
 	}
 	for _, r := range l.unfinished {
 		remove(func(ctx context.Context) error { return s.undoSandbox(ctx, r) })

@@ -138,6 +138,9 @@ func TestAPluginThatHangsDoesNotKeepTheSocketAway(t *testing.T) {
 	n.write(record, strings.Replace(string(text), `"phase":"ready"`, `"phase":"making"`, 1))
 	set("hang-DEL", true)
 	n.start()
+	if r, err := n.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(r.Items) != 0 {
+		t.Errorf("%v, %v, want a server that serves before the plugin has had its time", r, err)
+	}
 	surroundings.Eventually(t, "the sandbox is listed, as the plugin has had its time", func() bool {
 		r, err := n.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 		return err == nil && len(r.Items) == 1 && r.Items[0].State == runtimeapi.PodSandboxState_SANDBOX_NOTREADY

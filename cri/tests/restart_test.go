@@ -152,7 +152,7 @@ func TestWrongCallsAreRefused(t *testing.T) {
 		}), "/dev/null/such"},
 		"relative target": {container(func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "x"}}
-		}), "absolute path"},
+		}), "relative mount target"},
 		"mount over /proc": {container(func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "/proc/x"}}
 		}), "/proc"},

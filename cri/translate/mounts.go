@@ -126,7 +126,7 @@ func checkMount(m *runtimeapi.Mount) error {
 	target := m.GetContainerPath()
 	switch {
 	case !path.IsAbs(target):
-		return refuse("mount target %q, not an absolute path", target)
+		return refuse("relative mount target %q", target)
 	case m.GetImage() != nil && !m.GetReadonly():
 		return refuse("writable mount of an image at %s", target)
 	case m.GetImage() != nil && m.GetHostPath() != "":

@@ -106,7 +106,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 		return p, err
 	}
 	if f.Seccomp != nil && !json.Valid(f.Seccomp) {
-		return p, refuse("seccomp profile, not JSON")
+		return p, refuse("seccomp profile with invalid JSON")
 	}
 	env, variables, err := envOf(c, f.Image)
 	if err != nil {
@@ -230,7 +230,7 @@ func execOf(c *runtimeapi.ContainerConfig, image Image) ([]string, error) {
 	}
 	for _, word := range words {
 		if !utf8.ValidString(word) || strings.ContainsRune(word, 0) {
-			return nil, refuse("word %q of the command, not UTF-8 or with NUL", word)
+			return nil, refuse("word %q of the command with NUL or invalid UTF-8", word)
 		}
 	}
 	return words, nil
@@ -245,7 +245,7 @@ func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others [
 	var all []Variable
 	for _, v := range c.GetEnvs() {
 		if !utf8.Valid(v.GetValue()) || slices.Contains(v.GetValue(), 0) {
-			return nil, nil, refuse("value of environment variable %q, not UTF-8 or with NUL", v.GetKey())
+			return nil, nil, refuse("value of environment variable %q with NUL or invalid UTF-8", v.GetKey())
 		}
 		if v.GetKey() == "" || strings.ContainsAny(v.GetKey(), "=\x00") {
 			return nil, nil, refuse("environment variable %q: want a name without =", v.GetKey())

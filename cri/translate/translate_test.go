@@ -145,7 +145,7 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		`environment variable "a=b"`: func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "a=b"}}
 		},
-		"not UTF-8": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+		"invalid UTF-8": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte{0xff}}}
 		},
 		`user "nobody-knows"`: func(_ *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {

@@ -29,7 +29,7 @@ func userOf(s *runtimeapi.LinuxContainerSecurityContext, f Facts) (identity, err
 			return i, fmt.Errorf("look up user %q: %w", asked, err)
 		}
 		if !ok {
-			return i, refuse("user %q, not in the image's /etc/passwd", asked)
+			return i, refuse("user %q without an entry in the image's /etc/passwd", asked)
 		}
 		i = identity{asked, account.Group, account.Groups}
 	case asked == "" && s.GetRunAsGroup() != nil:

@@ -69,15 +69,18 @@ func (l *Launch) Pod() *pods.Pod {
 // may be its cause.
 func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
 	store := d.podsBelow(o.CgroupParent)
-	asked, stager := o.Image, ""
-	release, err := d.pinned(func() error {
-		stager, o.Image, err = d.obtainBoth(ctx, asked)
+	var stager, image string
+	obtain := func() (err error) {
+		stager, image, err = d.obtainBoth(ctx, o.Image)
 		return err
-	}, func() bool { return d.isGone(d.config.DefaultStagerImage, stager) || d.isGone(asked, o.Image) })
+	}
+	gone := func() bool { return d.isGone(d.config.DefaultStagerImage, stager) || d.isGone(o.Image, image) }
+	release, err := d.pinned(obtain, gone)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release() // afterwards the pod's plan says that the images are in use
+	o.Image = image
 	launch = new(Launch)
 	uuid := "" // of a pod that is not detached, a new one
 	if o.Detached {

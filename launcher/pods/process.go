@@ -48,7 +48,7 @@ func identify(pid int) (Process, error) {
 // closed does not mean that it is ready then.
 func (p Process) ended() bool {
 	stat, err := readStat(p.PID)
-	return err != nil || stat.Start != p.Start || stat.Exiting() || stat.State == 'Z'
+	return !p.ofThisBoot() || err != nil || stat.Start != p.Start || stat.Exiting() || stat.State == 'Z'
 }
 
 // open returns a pidfd of the process, which the caller closes, or errGone.

@@ -30,7 +30,8 @@ func onThread(fork func() (*os.Process, error)) (process *os.Process, exited <-c
 	thread.Go(func() {
 		started, err := fork()
 		process = started
-		if forked <- err; err == nil {
+		forked <- err
+		if err == nil {
 			exit <- wait(started)
 		}
 	})

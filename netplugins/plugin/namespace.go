@@ -18,7 +18,7 @@ func (p Pod) In(do func() error) error {
 	defer file.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the runtime ends the thread
+		runtime.LockOSThread() // not unlocked, except the first thread: the runtime ends the thread
 		if unix.Gettid() == unix.Getpid() {
 			// The first thread cannot end, and would stay in the pod's namespace, as /proc/self. While this goroutine holds
 			// it, no other one gets it.
