@@ -41,6 +41,13 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	damaged := s.removeDamaged(ctx)
 	l.unfinished, errs[0] = s.findUnfinished()
 	l.mounts, errs[1] = s.findStrayMounts()
+	l.pods, errs[2] = s.endStrayPods(ctx)
+	logLeft(errors.Join(append(errs[:], damaged, s.records.RemoveStray())...))
+	return l
+}
+
+// endStrayPods ends the pods of findStrayPods, and returns those that it has not removed.
+func (s *Server) endStrayPods(ctx context.Context) (ended []*pods.Pod, err error) {
 	strays, err := s.findStrayPods()
 	for _, pod := range strays {
 		if pod.State.Phase == pods.Starting || pod.Damage != nil {
@@ -48,11 +55,9 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 			continue
 		}
 		s.pods.Kill(pod.Plan.UUID)
-		l.pods = append(l.pods, pod)
+		ended = append(ended, pod)
 	}
-	errs[2] = err
-	logLeft(errors.Join(append(errs[:], damaged, s.records.RemoveStray())...))
-	return l
+	return ended, err
 }
 
 // removeDamaged removes sandboxes and containers whose records are damaged: no list has them, so nobody else will.
