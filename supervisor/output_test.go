@@ -145,15 +145,21 @@ func TestGivenFilesTakeTheStreamsPlaces(t *testing.T) {
 	}
 }
 
-// A file of the daemon that takes no output, such as a terminal that is stopped, keeps no pod from its end.
-func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
-	b := newFakes(t)
+// openTerminal opens a terminal, which takes some kilobytes until its master is read.
+func openTerminal(t *testing.T) (master, terminal *os.File) {
+	t.Helper()
 	master, terminal, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer master.Close()
-	defer terminal.Close()
+	t.Cleanup(func() { master.Close(); terminal.Close() })
+	return master, terminal
+}
+
+// A file of the daemon that takes no output, such as a terminal that is stopped, keeps no pod from its end.
+func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
+	b := newFakes(t)
+	master, terminal := openTerminal(t)
 	log := newLog()
 	pod := start(t, Config{Log: slog.New(slog.NewTextHandler(log, nil)), Apps: []App{{
 		Name: "app", OutFile: terminal, Main: b.sh("head -c 1000000 /dev/zero; sleep 1000"),
@@ -172,12 +178,7 @@ func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
 // An app is started again when what it has written last is taken: each run that is not holds its descriptors.
 func TestARestartWaitsForTheLastOutput(t *testing.T) {
 	b := newFakes(t)
-	master, terminal, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	defer terminal.Close()
+	master, terminal := openTerminal(t)
 	log := newLog()
 	pod := start(t, Config{Log: slog.New(slog.NewTextHandler(log, nil)), Restart: spec.RestartPolicy{AfterFailure: true, AfterSuccess: true}, Apps: []App{{
 		Name: "app", OutFile: terminal, Main: b.sh("head -c 100000 /dev/zero"),
