@@ -141,6 +141,9 @@ func (r *Runtime) prepareLibcontainer() (err error) {
 		return err
 	}
 	r.starter = newStarter()
+	if err := fillProgram(); err != nil {
+		return fmt.Errorf("copy the stager's program below its mount: %w", err)
+	}
 	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
 		return err
 	}

@@ -1,18 +1,26 @@
 package tests
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/harness"
 )
 
 // The acceptance program of appc, unchanged: its two images in one pod, which
 // talk through a volume.
 func TestAcceptanceProgramPasses(t *testing.T) {
-	b := suite.NewMachine(t, harness.OwnStore())
+	for _, starter := range spec.Starters() {
+		t.Run(starter, func(t *testing.T) { acceptanceProgramPasses(t, fmt.Sprintf(`{"runtime": %q}`, starter)) })
+	}
+}
+
+func acceptanceProgramPasses(t *testing.T, config string) {
+	b := suite.NewMachine(t, harness.OwnStore(), harness.StagerConfig(config))
 	b.Must("image", "import", filepath.Join(suite.Images, "ace-main.aci"), filepath.Join(suite.Images, "ace-sidekick.aci"))
 	b.LayersAreNow()
 	doc := filepath.Join(suite.Images, "pods/ace.json")
