@@ -50,18 +50,32 @@ void enter_leaf(void)
 }
 
 /*
+ * Detaches the host's root, which pivot_root(2) has put on top of the new one. Its mounts become slaves first: an
+ * unmount of the volumes that the daemon shares with the host would unmount what lies in them there, and in the new
+ * root. The working directory is the new root before and afterwards.
+ */
+static void detach(int old)
+{
+	if (fchdir(old) < 0 || mount("", ".", "", MS_SLAVE | MS_REC, NULL) < 0)
+		give_up("make host's mounts slaves");
+	if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+		give_up("detach host's root");
+	close(old);
+}
+
+/*
  * Makes a mount namespace with the stager's root as its root. The daemon has put
  * the stager into a chroot, which does not confine the supervisor's children:
  * the namespace's root would still be the host's, and setns(2) or an app's
  * CAP_SYS_CHROOT would lead there. The daemon's later mounts still appear in the
- * namespace; its own mounts do not appear outside, but what is mounted in a volume
+ * namespace; its own mounts and unmounts do not appear outside, but what is mounted in a volume
  * does where the daemon shares the volume with the host: an app may be meant to
  * mount there. The supervisor itself mounts nothing in volumes.
  */
 void enter_mount_namespace(void)
 {
 	char path[PATH_MAX];
-	int root, own, volumes;
+	int root, own, volumes, old;
 
 	if (unshare(CLONE_NEWNS) < 0)
 		give_up("make mount namespace");
@@ -86,16 +100,15 @@ void enter_mount_namespace(void)
 	close(own);
 	if (strcmp(path, "/") == 0)
 		return; /* the daemon has done it already */
-	if (mount(path, path, "", MS_BIND | MS_REC, NULL) < 0 || chdir(path) < 0)
+	old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (old < 0 || mount(path, path, "", MS_BIND | MS_REC, NULL) < 0 || chdir(path) < 0)
 		give_up("make root a mount point");
 	/* From here on the working directory is the new root. */
 	if (syscall(SYS_pivot_root, ".", ".") == 0) {
-		/* The old root lies on top of the new one now (pivot_root(2), NOTES). */
-		if (umount2(".", MNT_DETACH) < 0)
-			give_up("detach host's root");
+		detach(old);
 	} else if (errno == EINVAL) {
 		/* The host runs from its initial RAM disk, which cannot be moved
-		 * away; to be mounted over hides it as well. */
+		 * away; to be mounted over hides it as well. The exec closes old. */
 		if (mount(path, "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0)
 			give_up("move root");
 	} else {

@@ -9,6 +9,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/names"
 )
 
 // chrootMark is a file in a chroot's /mnt, and not in the host's.
@@ -52,6 +54,50 @@ func chroot(ctx context.Context, folder, program, host string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", chrootScript, "sh", folder, program, host)
 	cmd.Env = append(os.Environ(), "script="+chrootScript, "mark="+chrootMark)
 	return cmd
+}
+
+// volumesVariable is the folder of the volumes, for volumeScript.
+const volumesVariable = "volumes"
+
+// volumeScript executes $2 in a chroot below the folder $1, with the host's files and a volume, which the daemon shares
+// with the host and in which a file system is mounted. That must still be there afterwards.
+const volumeScript = `set -e
+mount --make-rprivate /
+mkdir "$1/over" "$1/source" "$1/root"
+mount -t tmpfs over "$1/over"
+mkdir "$1/over/upper" "$1/over/work"
+mount -t overlay -o "lowerdir=/,upperdir=$1/over/upper,workdir=$1/over/work" root "$1/root"
+mount --rbind /tmp "$1/root/tmp"
+mount --rbind /proc "$1/root/proc"
+mount -t tmpfs none "$1/root/sys"
+mkdir -p "$1/root$volumes/data"
+mount -t tmpfs source "$1/source"
+mount --make-shared "$1/source"
+mkdir "$1/source/sub"
+mount -t tmpfs sub "$1/source/sub"
+: >"$1/source/sub/file"
+mount --rbind "$1/source" "$1/root$volumes/data"
+code=0
+chroot "$1/root" "$2" || code=$?
+ls "$1/source/sub/file" "$1/root$volumes/data/sub/file" >/dev/null
+exit $code`
+
+// ChrootWithVolume returns a command that executes a program without arguments in a chroot below the folder, with a
+// volume that is shared with the host, and fails if a mount in the volume is gone afterwards. The command needs root.
+func ChrootWithVolume(ctx context.Context, folder, program string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", volumeScript, "sh", folder, program)
+	cmd.Env = append(os.Environ(), volumesVariable+"="+names.VolumesDir)
+	return cmd
+}
+
+// HasVolume reports whether this process is below ChrootWithVolume, with an error if it does not see what is mounted in
+// the volume.
+func HasVolume() (bool, error) {
+	if os.Getenv(volumesVariable) == "" {
+		return false, nil
+	}
+	_, err := os.Stat(names.VolumesDir + "/data/sub/file")
+	return true, err
 }
 
 // LeaveChroot checks that the working directory is the root, and tries to leave the chroot, by joining this process's

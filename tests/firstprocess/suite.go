@@ -326,10 +326,12 @@ func HasUmask(t *testing.T) {
 }
 
 // KeepsRoot tests that the supervisor, which calls LeaveRoot, cannot leave the chroot into which the daemon has put
-// the stager, also on a host that runs from its initial RAM disk, where pivot_root(2) fails.
+// the stager, also on a host that runs from its initial RAM disk, where pivot_root(2) fails, and that no mount of a shared
+// volume goes with the host's root.
 func KeepsRoot(t *testing.T) {
 	for name, chroot := range map[string]func(ctx context.Context, folder, program string) *exec.Cmd{
 		"host": daemon.Chroot, "host on its initial RAM disk": daemon.ChrootOnRAMDisk,
+		"host that shares a volume": daemon.ChrootWithVolume,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -132,9 +132,14 @@ func takeSignals() {
 	say("signals are sent")
 }
 
-// LeaveRoot is the supervisor of KeepsRoot. It ends the process, with 7 if it cannot leave the stager's root.
+// LeaveRoot is the supervisor of KeepsRoot. It ends the process, with 7 if it cannot leave the stager's root, and sees
+// the volume if there is one.
 func LeaveRoot() {
-	if err := daemon.LeaveChroot(); err != nil {
+	volume, err := daemon.HasVolume()
+	if !volume {
+		err = daemon.LeaveChroot()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}

@@ -186,6 +186,11 @@ func makeSlaves(root int) error {
 
 // pivot makes the folder at path the root of the mount namespace (pivot_root(2), NOTES), and the working directory.
 func pivot(path string) error {
+	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	defer unix.Close(old)
 	if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make root a mount point: %w", err)
 	}
@@ -206,12 +211,26 @@ func pivot(path string) error {
 	case err != nil:
 		return os.NewSyscallError("pivot_root", err)
 	default:
-		// The old root lies on top of the new one now.
-		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-			return fmt.Errorf("detach host's root: %w", err)
-		}
+		return detach(old)
 	}
 	return nil
+}
+
+// detach detaches the host's root, which pivot_root(2) has put on top of the new one. Its mounts become slaves first:
+// an unmount of the volumes that the daemon shares with the host would unmount what lies in them there, and in the new
+// root.
+func detach(old int) error {
+	err := unix.Fchdir(old)
+	if err == nil {
+		err = unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, "")
+	}
+	if err != nil {
+		return fmt.Errorf("make host's mounts slaves: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("detach host's root: %w", err)
+	}
+	return os.NewSyscallError("chdir", unix.Chdir("/"))
 }
 
 // enterLeaf enters a leaf cgroup if only cgroup v2 is mounted: a cgroup that has processes cannot
