@@ -22,8 +22,7 @@
  *
  * What a stranger can do meanwhile, who is in the pod's PID namespace or writes to the app's root:
  *   - change the root's files while a target is looked up: openat2(2) resolves it in the root, without the links of
- *     /proc, and gives a descriptor, on which the mount is put. Links to the system's own folders are not followed at
- *     all;
+ *     /proc, and gives a descriptor, on which the mount is put. Links to the system's own folders are not followed;
  *   - remount or unmount: the mounts are in the child's own namespace, the root was made a slave before anything is
  *     attached, and nothing is resolved outside of the new root;
  *   - stop the child: stages.c continues it, as it is still the supervisor's program; kill it: the start fails while
@@ -34,7 +33,6 @@
  */
 #define _GNU_SOURCE
 #include "direct.h"
-
 #include "calls.h"
 #include "privileges.h"
 
@@ -286,6 +284,8 @@ static void make_root(const struct direct_plan *p, const struct direct_op *ops, 
 	} while (n < 0 && errno == EINTR);
 	if (n != 1)
 		_exit(126); /* the supervisor has given up */
+	/* The shim opens files, and there may be more mounts than the limit of open files. */
+	syscall(SYS_close_range, (int)p->ready, ~0U, 0);
 }
 
 /* The limit of open files before the Go runtime raised it to the highest that is allowed. */
@@ -308,8 +308,6 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		fail(SHIM_DUMPABLE);
 	keep_files((int)p->nfiles, (int)p->shim);
-	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
-		fail(SHIM_LIMIT);
 	if (setsid() < 0 || (p->flags & DIRECT_TERMINAL && ioctl(0, TIOCSCTTY, 0) < 0))
 		fail(DIRECT_SESSION);
 	if (*label && p->root)
@@ -322,6 +320,8 @@ static void __attribute__((noreturn)) child(struct direct_plan *p)
 			fail(SHIM_CGROUP);
 	if (p->root)
 		make_root(p, ops, label + strlen(label) + 1);
+	if (setrlimit(RLIMIT_NOFILE, &open_files) < 0)
+		fail(SHIM_LIMIT);
 	shim_become();
 }
 

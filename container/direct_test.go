@@ -211,7 +211,8 @@ func TestMountsThatCannotBeMadeAreClosed(t *testing.T) {
 	}
 }
 
-// A target is found in the app's root, whatever links the image has, also those of /proc; a link that leads nowhere is an error.
+// A target is found in the app's root, whatever links the image has, also those of /proc; a link that leads nowhere is an error,
+// as is a link of the runtime's own /dev.
 func TestTargetsStayInTheRoot(t *testing.T) {
 	r, root := newDirect(t), busyboxRoot(t)
 	outside := t.TempDir()
@@ -226,7 +227,7 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 	for _, test := range []struct {
 		target string
 		want   error
-	}{{"/up/made", nil}, {"/magic" + outside + "/made", unix.ELOOP}, {"/nowhere/made", unix.ENOENT}, {"/bin/busybox/made", unix.ENOTDIR}} {
+	}{{"/up/made", nil}, {"/magic" + outside + "/made", unix.ELOOP}, {"/nowhere/made", unix.ENOENT}, {"/bin/busybox/made", unix.ENOTDIR}, {"/dev/fd", unix.ELOOP}} {
 		s := testSpec(root, "true")
 		s.Mounts = []spec.Mount{{Source: "/etc", Target: test.target}}
 		c := containerOf(t, r, s)
@@ -260,6 +261,20 @@ func TestAProcessHasTheLimitOfOpenFilesFromBefore(t *testing.T) {
 	c, _ := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	if got, _ := execOutput(t, c, rootCommand("sh", "-c", "ulimit -S -n")); got != string(want) {
 		t.Errorf("a command has %q, want %q", got, want)
+	}
+}
+
+// More mounts than the soft limit of open files.
+func TestAnAppHasManyMounts(t *testing.T) {
+	r, s, volume := newRuntime(t), testSpec(busyboxRoot(t), "cat", "/volumes/0/file", "/volumes/1099/file"), t.TempDir()
+	if err := os.WriteFile(filepath.Join(volume, "file"), []byte("here\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1100 {
+		s.Mounts = append(s.Mounts, spec.Mount{Source: volume, Target: fmt.Sprintf("/volumes/%d", i)})
+	}
+	if got, _ := output(t, r, s); got != "here\nhere\n" {
+		t.Errorf("the app says %q", got)
 	}
 }
 

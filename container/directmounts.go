@@ -127,7 +127,8 @@ func (a *assembly) mount(config *configs.Config) error {
 		if info, err := f.Stat(); err == nil && !info.IsDir() {
 			o.flags = C.DIRECT_FILE
 		}
-		if i < system || strings.HasPrefix(m.Destination, "/dev/shm/") { // which other apps write
+		// Links in /dev lead to /proc, and other apps write to /dev/shm.
+		if i < system || strings.HasPrefix(m.Destination, "/dev/") {
 			o.flags |= C.DIRECT_NO_LINKS
 		}
 		a.add(o)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* Sets the AppArmor profile for the next exec, which is the app's; profile is "exec " and its name. A profile need not
- * allow what the shim does. It needs the supervisor's /proc. */
+ * allow what the shim does. It writes to /proc/self, of the app's root if that is the root by now. */
 void confine(const char *profile);
 
 /* Drops every capability that is not in keep. */

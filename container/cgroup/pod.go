@@ -208,7 +208,7 @@ func KillAll(m cgroups.Manager) error {
 // hiddenLimit limits how long kill waits for processes that it cannot see.
 const hiddenLimit = 2 * time.Second
 
-// awaitHidden waits until the cgroup's version 1 hierarchy of PIDs counts no process. It lists none of a dead
+// awaitHidden waits until the cgroup counts no process (pids.current). Version 1 lists none of a dead
 // stager's PID namespace, where the kernel kills them, and this stager must not use their root file systems before
 // that. The count includes zombies until their parents reap them, so awaitHidden waits for a moment only.
 func (g *Pod) awaitHidden() {
