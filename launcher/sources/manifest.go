@@ -179,12 +179,19 @@ func machine(config *v1.ConfigFile, version string) []images.NameValue {
 	return labels
 }
 
-// mountPoints names volumes by their paths: /var/lib/data is var-lib-data.
+// mountPoints names volumes by their paths: /var/lib/data is var-lib-data. A volume inside another is part of it: the
+// stager mounts nothing inside a volume, and a new volume has what the image has in the inner one.
 func mountPoints(volumes map[string]struct{}) []mountPoint {
+	var targets []string
+	for target := range volumes {
+		targets = append(targets, path.Join("/", target))
+	}
+	slices.Sort(targets)
 	var points []mountPoint
 	used := make(map[string]bool)
-	for _, target := range slices.Sorted(maps.Keys(volumes)) {
-		if target = path.Join("/", target); target == "/" {
+	for _, target := range targets {
+		holds := func(p mountPoint) bool { return strings.HasPrefix(target+"/", p.Path+"/") }
+		if target == "/" || slices.ContainsFunc(points, holds) {
 			continue
 		}
 		name, err := types.SanitizeACName(strings.ToLower(strings.ReplaceAll(target[1:], "/", "-")))

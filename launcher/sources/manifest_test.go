@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -24,5 +25,17 @@ func TestAConfigurationHasLimits(t *testing.T) {
 				t.Errorf("%d %s: %v", n, what, err)
 			}
 		}
+	}
+}
+
+// An image may have equal volumes, and volumes inside others. The stager mounts only the outer ones.
+func TestAVolumeInAnotherIsNoMountPoint(t *testing.T) {
+	volumes := make(map[string]struct{})
+	for _, target := range []string{"data", "/data/", "/data/logs", "/data/logs/old", "/data-x", "/data/../var", "/", "/lib/a"} {
+		volumes[target] = struct{}{}
+	}
+	want := []mountPoint{{"data", "/data"}, {"data-x", "/data-x"}, {"lib-a", "/lib/a"}, {"var", "/var"}}
+	if diff := cmp.Diff(want, mountPoints(volumes)); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -98,7 +98,7 @@ trap '' TERM
 echo up
 while :; do sleep 1000 & wait $!; done`
 
-// savingImage pushes an image with USER, VOLUME and STOPSIGNAL, as buildah makes them, and returns its source.
+// savingImage pushes an image with USER, STOPSIGNAL and a VOLUME in another, as buildah makes them, and returns its source.
 func savingImage(t *testing.T, registry string) string {
 	t.Helper()
 	storage := t.TempDir()
@@ -120,7 +120,7 @@ func savingImage(t *testing.T, registry string) string {
 	}
 	buildah("umount", container)
 	buildah("config", "--entrypoint", `["/entry"]`, "--env", "PATH=/bin", "--user", "1000:1000",
-		"--volume", "/data", "--stop-signal", "SIGQUIT", container)
+		"--volume", "/data", "--volume", "/data/logs", "--stop-signal", "SIGQUIT", container)
 	buildah("commit", "--quiet", "--rm", container, "oci:"+storage+"/layout:1")
 	harness.RunAll(t, []string{"skopeo", "copy", "--quiet", "--dest-tls-verify=false", "oci:" + storage + "/layout:1", "docker://" + registry + "/saving:1"})
 	return "docker://" + registry + "/saving:1"
