@@ -49,6 +49,9 @@ func newExtractor(dir string, in *Stream) (*extractor, error) {
 	if err := os.Mkdir(rootfs, 0o755); err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(rootfs, 0o755); err != nil { // whatever the umask
+		return nil, err
+	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(rootfs, &disk); err != nil {
 		return nil, fmt.Errorf("get free space: %w", err)

@@ -164,6 +164,9 @@ func (t *fileTree) step(at, depth int, name string) (next int, target string, er
 		if err := unix.Mkdirat(at, name, 0o755); err != nil {
 			return -1, "", err
 		}
+		if err := unix.Fchmodat(at, name, 0o755, 0); err != nil { // whatever the umask
+			return -1, "", err
+		}
 		next, err = openAt(at, name)
 	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
 		target, err := readLink(at, name)

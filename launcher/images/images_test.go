@@ -520,6 +520,28 @@ func TestImportKeepsFilesAsTheyAre(t *testing.T) {
 	}
 }
 
+// Folders that an archive only implies are as the umask of no importer has them.
+func TestImpliedFoldersHaveNoUmask(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	s := newStore(t)
+	data := archive(t, testManifest, regular("rootfs/d/e/f", "x"))
+	image, err := s.importData(t, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "d", "d/e"} {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(image.Rootfs(), name), &st); err != nil || st.Mode != unix.S_IFDIR|0o755 {
+			t.Errorf("/%s: %o, %v", name, st.Mode, err)
+		}
+	}
+	unix.Umask(0o022)
+	path, ring := signedImage(t, data)
+	if _, err := s.Import(t.Context(), path, ring, nil); err != nil {
+		t.Errorf("the same image with a signature: %v", err)
+	}
+}
+
 func TestASymlinkInPlaceOfAFolderIsReplaced(t *testing.T) {
 	s := newStore(t)
 	image, err := s.importData(t, archive(t, testManifest, dir("rootfs"), dir("rootfs/usr"), dir("rootfs/usr/lib"),
