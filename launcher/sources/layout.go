@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // layout imports the only image for this machine of an OCI layout.
@@ -88,12 +89,16 @@ func onlyImage(index *v1.IndexManifest, open blobs) (manifest *v1.Manifest, tag 
 	return nil, "", fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
 }
 
-// fitting returns the only image or index in an index that may be for this machine.
+// fitting returns the only image or index in an index that may be for this machine. An index lists an image once for
+// each tag, and also signatures and other artifacts, which are not images.
 func fitting(index *v1.IndexManifest) (v1.Descriptor, error) {
 	var found []v1.Descriptor
+	seen := make(map[v1.Hash]bool)
 	for _, d := range index.Manifests {
-		if d.Platform == nil || d.Platform.Satisfies(platform()) || d.MediaType.IsIndex() {
-			found = append(found, d)
+		isArtifact := d.ArtifactType != "" && !types.MediaType(d.ArtifactType).IsConfig()
+		fits := d.Platform == nil || d.Platform.Satisfies(platform()) || d.MediaType.IsIndex()
+		if fits && !isArtifact && !seen[d.Digest] {
+			found, seen[d.Digest] = append(found, d), true
 		}
 	}
 	if len(found) != 1 {

@@ -76,6 +76,20 @@ func TestADocumentOfALayoutHasItsDigest(t *testing.T) {
 	}{
 		{"as it should be", "", indexes(0)},
 		{"three more indexes", "", indexes(3)},
+		{"an image with two tags, and its signature", "", func(t *testing.T, dir string) {
+			_, image := sound(t, dir)
+			with := func(descriptor, field string) string { return strings.TrimSuffix(descriptor, "}") + ", " + field + "}" }
+			artifact := writeBlob(t, dir, manifestType, manifestOf(writeBlob(t, dir, "application/vnd.oci.empty.v1+json", "{}")))
+			writeIndex(t, dir, strings.Join([]string{
+				with(artifact, `"artifactType": "application/vnd.example.signature"`),
+				with(image, `"artifactType": "`+configType+`", "annotations": {"org.opencontainers.image.ref.name": "1.0"}`),
+				with(image, `"annotations": {"org.opencontainers.image.ref.name": "latest"}`),
+			}, ", "))
+		}},
+		{"two images", "2 images for this machine", func(t *testing.T, dir string) {
+			_, image := sound(t, dir)
+			writeIndex(t, dir, image+", "+writeBlob(t, dir, manifestType, ""))
+		}},
 		{"four more indexes", "more than 4 indexes", indexes(4)},
 		{"an index that lists itself", " bytes, not ", func(t *testing.T, dir string) {
 			self := writeBlob(t, dir, indexType, indexOf(writeBlob(t, dir, indexType, "")))
