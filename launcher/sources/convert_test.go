@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -121,7 +122,10 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 
 // An archive without a tag is called as its file, without the endings that say how it is packed.
 func TestAnArchiveWithoutATagIsCalledAsItsFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
 	for path, want := range map[string]string{
+		".": filepath.Base(dir), "./": filepath.Base(dir), "../layout/": "layout",
 		"/a/redis.tar": "redis", "redis.tar.gz": "redis", "redis.tar.bz2": "redis", "redis.tar.xz": "redis", "redis.tar.zst": "redis", "redis.7.oci": "redis.7", "/a/redis": "redis",
 	} {
 		if have := baseName(path); have != want {

@@ -266,8 +266,11 @@ func readJSON(dir, name string, v any) error {
 	return nil
 }
 
-// baseName is the name of an image that has none, from its file.
+// baseName is the name of an image that has none, from its file or folder.
 func baseName(path string) string {
+	if full, err := filepath.Abs(path); err == nil { // a folder may be "."
+		path = full
+	}
 	base := filepath.Base(path)
 	for _, suffix := range []string{".gz", ".xz", ".bz2", ".zst", ".tar", ".oci"} {
 		base = strings.TrimSuffix(base, suffix)
