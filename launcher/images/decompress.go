@@ -20,16 +20,22 @@ type compression struct {
 }
 
 func compressions() []compression {
-	return []compression{
+	all := []compression{
 		{[]byte{0x1f, 0x8b}, func(r *bufio.Reader, _ expansion) (io.Reader, error) { return gzip.NewReader(r) }},
 		{[]byte("BZh"), func(r *bufio.Reader, _ expansion) (io.Reader, error) { return bzip2.NewReader(r), nil }},
 		{[]byte("\xfd7zXZ\x00"), func(r *bufio.Reader, e expansion) (io.Reader, error) {
 			return xz.NewReader(guardXZ(r, e))
 		}},
-		{[]byte("\x28\xb5\x2f\xfd"), func(r *bufio.Reader, _ expansion) (io.Reader, error) {
-			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-		}},
+		{[]byte("\x28\xb5\x2f\xfd"), zstandard},
 	}
+	for n := range byte(16) { // frames that a decoder skips, by which pzstd begins (RFC 8878, 3.1.2)
+		all = append(all, compression{[]byte{0x50 | n, 0x2a, 0x4d, 0x18}, zstandard})
+	}
+	return all
+}
+
+func zstandard(r *bufio.Reader, _ expansion) (io.Reader, error) {
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 }
 
 // maxWindow is the most memory that the decoder of Zstandard keeps of the file, the limit of the

@@ -22,6 +22,7 @@ import (
 	"kurma.io/stager/signing"
 	"kurma.io/stager/spec"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -142,6 +143,20 @@ func TestImportReadsEveryCompression(t *testing.T) {
 			}
 			s.checkOnly(t, want)
 		})
+	}
+}
+
+// A file of Zstandard may begin with a frame that decoders skip, as pzstd writes it.
+func TestImportSkipsFramesOfZstandard(t *testing.T) {
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := encoder.EncodeAll(archive(t, testManifest, dir("rootfs")), nil)
+	for _, front := range []string{"", "\x50\x2a\x4d\x18\x04\x00\x00\x00size", "\x5f\x2a\x4d\x18\x00\x00\x00\x00"} {
+		if _, err := newStore(t).importData(t, append([]byte(front), packed...)); err != nil {
+			t.Errorf("% x: %v", front, err)
+		}
 	}
 }
 
