@@ -95,7 +95,7 @@ func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) 
 		return nil, err
 	}
 	defer release()
-	s := stack{fetcher: f, folders: make(folders)}
+	s := stack{fetcher: f}
 	for i, open := range p.layers {
 		if err := s.add(ctx, open, digests[i].String()); err != nil {
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(p.layers), err)
@@ -115,9 +115,7 @@ func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) 
 // stack are the layers of an image that are in the store, the lowest first.
 type stack struct {
 	fetcher *Fetcher
-	chain   string  // identifies the layers so far: OCI's ChainID, but for the first
-	folders folders // of the layers so far, but of those of unread only the root
-	unread  []string
+	chain   string // identifies the layers so far: OCI's ChainID, but for the first
 	layers  []*images.Image
 }
 
@@ -136,8 +134,7 @@ func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), 
 	}
 	if image != nil {
 		s.layers = append(s.layers, image)
-		s.unread = append(s.unread, image.Rootfs())
-		return s.folders.readOne(image.Rootfs(), image.Rootfs())
+		return nil
 	}
 	file, done, err := open()
 	if err != nil {
@@ -157,14 +154,7 @@ func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*ima
 	if err != nil {
 		return nil, err
 	}
-	for _, root := range s.unread {
-		if err := s.folders.read(root); err != nil {
-			return nil, err
-		}
-	}
-	s.unread = nil
-	document := layerManifest(s.chain)
-	return s.store(ctx, document, func(w *layerWriter) error {
+	return s.store(ctx, layerManifest(s.chain), func(w *layerWriter) error {
 		w.marks = marks
 		return w.layer(ctx, file, diffID)
 	})
@@ -175,7 +165,7 @@ func (s *stack) store(ctx context.Context, document []byte, write func(*layerWri
 	out, in := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		w := newLayerWriter(in, s.folders)
+		w := newLayerWriter(in, s.layers)
 		err := errors.Join(w.manifest(document), write(w))
 		if err == nil {
 			err = w.tar.Close()

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"kurma.io/stager/launcher/images"
@@ -144,52 +143,16 @@ func (m *marks) note(name string) error {
 	return nil
 }
 
-// folders are the folders of the layers so far, for layers that have a file but not its folders: the
-// folder of the layer below would be hidden by one with another owner and mode.
-type folders map[string]folder
-
-// folder is what is kept of a folder, and no attributes, which can be a megabyte.
-type folder struct {
-	mode     int64 // as tar has it
-	uid, gid int
-	modTime  time.Time
-}
-
-// read adds the folders of a layer that was converted before.
-func (all folders) read(root string) error {
-	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		return all.readOne(root, file)
-	})
-}
-
-func (all folders) readOne(root, file string) error {
-	info, err := os.Lstat(file)
-	if err != nil {
-		return err
-	}
-	header, err := tar.FileInfoHeader(info, "")
-	if err != nil {
-		return err
-	}
-	st := info.Sys().(*syscall.Stat_t)
-	name, err := filepath.Rel(root, file)
-	all[name] = folder{mode: header.Mode, uid: int(st.Uid), gid: int(st.Gid), modTime: header.ModTime}
-	return err
-}
-
 // layerWriter writes an ACI.
 type layerWriter struct {
 	tar     *tar.Writer
-	folders folders
+	below   []*images.Image // the layers below, the lowest first
 	marks   marks
 	written map[string]bool // folders
 }
 
-func newLayerWriter(w io.Writer, all folders) *layerWriter {
-	return &layerWriter{tar: tar.NewWriter(w), folders: all, written: make(map[string]bool)}
+func newLayerWriter(w io.Writer, below []*images.Image) *layerWriter {
+	return &layerWriter{tar: tar.NewWriter(w), below: below, written: make(map[string]bool)}
 }
 
 func (w *layerWriter) manifest(document []byte) error {
@@ -241,13 +204,46 @@ func (w *layerWriter) above(name string) error {
 	return w.folder(dir)
 }
 
-// folder writes a folder as the layers below have it.
+// folder writes a folder with the owner, mode and time that it has in the layers below, because it covers theirs.
 func (w *layerWriter) folder(name string) error {
-	f, known := w.folders[name]
-	if !known {
-		f = folder{mode: 0o755, modTime: time.Unix(0, 0)}
+	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
+	for _, layer := range slices.Backward(w.below) {
+		st, err := statFolder(layer.Rootfs(), name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			break // a file, whiteout or link, which hides what the lower layers have
+		}
+		if err != nil {
+			return err
+		}
+		header.Mode, header.Uid, header.Gid = int64(st.Mode&0o7777), int(st.Uid), int(st.Gid)
+		header.ModTime = time.Unix(st.Mtim.Unix())
+		break
 	}
-	return w.write(&tar.Header{Typeflag: tar.TypeDir, Mode: f.mode, Uid: f.uid, Gid: f.gid, ModTime: f.modTime}, name)
+	return w.write(header, name)
+}
+
+// statFolder returns a folder below root. It follows no link, which could lead out of root.
+func statFolder(root, name string) (st unix.Stat_t, err error) {
+	top, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return st, err
+	}
+	defer top.Close()
+	fd, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return st, &fs.PathError{Op: "stat", Path: filepath.Join(root, name), Err: err}
+	}
+	return st, nil
 }
 
 // write writes the header of an entry.
@@ -266,7 +262,6 @@ func (w *layerWriter) write(header *tar.Header, name string) error {
 	switch header.Typeflag {
 	case tar.TypeDir:
 		w.written[name] = true
-		w.folders[name] = folder{mode: out.Mode, uid: out.Uid, gid: out.Gid, modTime: out.ModTime}
 		out.Size = 0
 		if w.marks.opaque[name] || w.marks.whiteouts[name] {
 			out.PAXRecords[opaqueAttribute] = "y"

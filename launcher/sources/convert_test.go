@@ -7,15 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
-// layerOf is a layer's archive: names that end in / are folders, "A=B" is a hard link A to B, others files.
+// layerOf is a layer's archive: names that end in / are folders of user 1, "A=B" is a hard link A to B, "A>B" a symbolic link,
+// others are files.
 func layerOf(t *testing.T, names ...string) (archive []byte, diffID string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -23,10 +28,13 @@ func layerOf(t *testing.T, names ...string) (archive []byte, diffID string) {
 	for _, name := range names {
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}
 		if strings.HasSuffix(name, "/") {
-			header.Typeflag, header.Mode = tar.TypeDir, 0o750
+			header.Typeflag, header.Mode, header.Uid, header.Gid = tar.TypeDir, 0o750, 1, 2
 		}
 		if link, to, ok := strings.Cut(name, "="); ok {
 			header.Typeflag, header.Name, header.Linkname = tar.TypeLink, link, to
+		}
+		if link, to, ok := strings.Cut(name, ">"); ok {
+			header.Typeflag, header.Name, header.Linkname = tar.TypeSymlink, link, to
 		}
 		if err := w.WriteHeader(header); err != nil {
 			t.Fatal(err)
@@ -38,8 +46,8 @@ func layerOf(t *testing.T, names ...string) (archive []byte, diffID string) {
 	return out.Bytes(), fmt.Sprintf("sha256:%x", sha256.Sum256(out.Bytes()))
 }
 
-// convertLayer returns what a layer becomes on top of folders: one word for each entry.
-func convertLayer(t *testing.T, below folders, names ...string) ([]string, error) {
+// convertLayer returns what a layer becomes on top of a layer with folders of these modes: one word for each entry.
+func convertLayer(t *testing.T, folders map[string]os.FileMode, names ...string) ([]string, error) {
 	t.Helper()
 	archive, diffID := layerOf(t, names...)
 	file := bytes.NewReader(archive)
@@ -47,8 +55,17 @@ func convertLayer(t *testing.T, below folders, names ...string) ([]string, error
 	if err != nil {
 		return nil, err
 	}
+	below := &images.Image{Dir: t.TempDir()}
+	if err := os.Mkdir(below.Rootfs(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range folders {
+		if err := os.Mkdir(filepath.Join(below.Rootfs(), name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var out bytes.Buffer
-	w := newLayerWriter(&out, below)
+	w := newLayerWriter(&out, []*images.Image{below})
 	w.marks = marks
 	if err := errors.Join(w.layer(t.Context(), file, diffID), w.tar.Close()); err != nil {
 		return nil, err
@@ -82,41 +99,78 @@ func convertLayer(t *testing.T, below folders, names ...string) ([]string, error
 func TestWhiteoutsBecomeOverlays(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		below       folders
+		below       map[string]os.FileMode
 		layer, want []string
 	}{
 		{"nothing", nil, []string{"a"}, []string{"rootfs 755", "rootfs/a"}},
 		{"a whiteout", nil, []string{".wh.gone"}, []string{"rootfs 755", "rootfs/gone device 0:0"}},
 		{
 			"a whiteout in a folder of the layer below",
-			folders{"d": {mode: 0o700}},
+			map[string]os.FileMode{"d": 0o700},
 			[]string{"d/.wh.gone"},
 			[]string{"rootfs 755", "rootfs/d 700", "rootfs/d/gone device 0:0"},
 		},
 		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 755 opaque", "rootfs/d 750 opaque", "rootfs/d/new"}},
-		{"an opaque folder that is not in the layer", folders{"d": {mode: 0o711}}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
+		{"an opaque folder that is not in the layer", map[string]os.FileMode{"d": 0o711}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
 		{"an opaque root", nil, []string{".wh..wh..opq"}, []string{"rootfs 755 opaque"}},
 		{"a whiteout of a folder that is new", nil, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 750 opaque", "rootfs/d/new"}},
 		{"other files of aufs", nil, []string{".wh..wh.plnk/", ".wh..wh.aufs"}, []string{"rootfs 755"}},
-		{"a file without its folder", folders{"d": {mode: 0o700}}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
+		{"a file without its folder", map[string]os.FileMode{"d": 0o700}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
 		{"names that lead out of the root", nil, []string{"../../a", "/b", "./c", "l=../../a"}, []string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/c", "rootfs/l = rootfs/a"}},
 	} {
-		if tt.below == nil {
-			tt.below = make(folders)
-		}
 		got, err := convertLayer(t, tt.below, tt.layer...)
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", tt.name, err, diff)
 		}
 	}
 	for _, name := range []string{".wh.", "d/.wh..", "d/.wh..."} {
-		if got, err := convertLayer(t, make(folders), name); err == nil || !strings.Contains(err.Error(), "hides nothing") {
+		if got, err := convertLayer(t, nil, name); err == nil || !strings.Contains(err.Error(), "hides nothing") {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 	archive, _ := layerOf(t, "a")
 	if _, err := scan(t.Context(), bytes.NewReader(archive), "sha256:"+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("another digest: %v", err)
+	}
+}
+
+// A layer that has a file but not its folders takes them from the layers below. What a layer hides is not looked for in
+// lower ones, and a link is not followed.
+func TestAFolderIsAsTheLayersBelowHaveIt(t *testing.T) {
+	const listed, implied = "40750 1:2", "40755 0:0"
+	for _, tt := range []struct {
+		name   string
+		layers [][]string
+		want   []string // of d and d/e
+	}{
+		{"of two layers", [][]string{{"d/"}, {"d/e/"}}, []string{listed, listed}},
+		{"of none", [][]string{{"other/"}}, []string{implied, implied}},
+		{"not listed by the topmost", [][]string{{"d/e/"}, {"d/e/old"}}, []string{implied, listed}},
+		{"a whiteout", [][]string{{"d/", "d/e/"}, {"d/.wh.e"}}, []string{listed, implied}},
+		{"a whiteout above", [][]string{{"d/", "d/e/"}, {".wh.d"}}, []string{implied, implied}},
+		{"a file", [][]string{{"d/", "d/e/"}, {"d"}}, []string{implied, implied}},
+		{"a link to the host", [][]string{{"d/", "d/e/"}, {"d>/dev", "e>/"}}, []string{implied, implied}},
+	} {
+		f := newFetcher(t)
+		var top *images.Image
+		for _, layers := range [][][]string{tt.layers, append(slices.Clone(tt.layers), []string{"d/e/new"})} {
+			image, err := f.Import(t.Context(), layoutOf(t, layers...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			order, err := f.Store.Catalog(f.Ring, nil).Layers(image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			top = order[1]
+		}
+		for i, name := range []string{"d", "d/e"} {
+			var st unix.Stat_t
+			err := unix.Lstat(filepath.Join(top.Rootfs(), name), &st)
+			if got := fmt.Sprintf("%o %d:%d", st.Mode, st.Uid, st.Gid); err != nil || got != tt.want[i] {
+				t.Errorf("%s: %s: %s, %v, want %s", tt.name, name, got, err, tt.want[i])
+			}
+		}
 	}
 }
 
@@ -138,7 +192,7 @@ func TestAnArchiveWithoutATagIsCalledAsItsFile(t *testing.T) {
 func TestOverlaysAttributesAreDropped(t *testing.T) {
 	const capability = xattrPrefix + "security.capability"
 	var out bytes.Buffer
-	w := newLayerWriter(&out, make(folders))
+	w := newLayerWriter(&out, nil)
 	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, PAXRecords: map[string]string{
 		capability: "kept", opaqueAttribute: "y", xattrPrefix + "trusted.overlay.redirect": "/etc", xattrPrefix + "trusted.overlay.metacopy": "", "comment": "none",
 	}}
@@ -158,13 +212,13 @@ func TestOverlaysAttributesAreDropped(t *testing.T) {
 func TestALayerThatChangesIsRefused(t *testing.T) {
 	_, checked := layerOf(t, "a")
 	changed, _ := layerOf(t, "b")
-	w := newLayerWriter(io.Discard, make(folders))
+	w := newLayerWriter(io.Discard, nil)
 	if err := w.layer(t.Context(), bytes.NewReader(changed), checked); err == nil || !strings.Contains(err.Error(), "the digest of its content is") {
 		t.Errorf("%v", err)
 	}
 }
 
-// A small layer takes little memory: neither by paths that it hides, nor by what it says of folders.
+// The paths that a small layer hides take little memory.
 func TestALayerTakesLittleMemory(t *testing.T) {
 	long, diffID := layerOf(t, strings.Repeat("a/", unix.PathMax))
 	if _, err := scan(t.Context(), bytes.NewReader(long), diffID); err == nil || !strings.Contains(err.Error(), "a path of 8192 bytes") {
@@ -178,25 +232,6 @@ func TestALayerTakesLittleMemory(t *testing.T) {
 	}
 	if err == nil || most < maxMarkBytes/1100 {
 		t.Errorf("%d paths: %v", most, err)
-	}
-	below := make(folders)
-	w := newLayerWriter(io.Discard, below)
-	records := map[string]string{"VENDOR.big": strings.Repeat("x", 1000), xattrPrefix + "user.a": "b"}
-	header := &tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o750, Uid: 1, Gid: 2, Uname: strings.Repeat("u", 1000), PAXRecords: records}
-	if err := w.entry(nil, header, "d"); err != nil {
-		t.Fatal(err)
-	}
-	if d := below["d"]; d != (folder{mode: 0o750, uid: 1, gid: 2, modTime: header.ModTime}) {
-		t.Errorf("%+v", d)
-	}
-	var out bytes.Buffer
-	above := newLayerWriter(&out, below)
-	if err := errors.Join(above.folder("d"), above.tar.Close()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := tar.NewReader(&out).Next()
-	if err != nil || got.Mode != 0o750 || got.Uid != 1 || got.Gid != 2 || len(got.PAXRecords) > 0 {
-		t.Errorf("%+v, %v: want the folder as a layer has it that is in the store", got, err)
 	}
 }
 

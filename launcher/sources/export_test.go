@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"archive/tar"
 	"bytes"
 	"io"
 	"os"
@@ -22,23 +21,19 @@ import (
 func TestMergedLayersAreAsTheKernelHasThem(t *testing.T) {
 	of, _ := ociLayout(t)
 	t.Run("umoci", func(t *testing.T) { checkMerged(t, of) })
-	t.Run("opaque folder", func(t *testing.T) { checkMerged(t, opaqueLayout(t)) })
+	t.Run("opaque folder", func(t *testing.T) {
+		checkMerged(t, layoutOf(t, []string{"d/old", "d/e/old", "kept"}, []string{"d/.wh..wh..opq", "d/new"}))
+	})
 }
 
-// opaqueLayout makes an OCI layout of an image whose second layer hides what the first has in a folder.
-func opaqueLayout(t *testing.T) (dir string) {
+// layoutOf makes an OCI layout of an image with such layers, the lowest first, see layerOf.
+func layoutOf(t *testing.T, layers ...[]string) (dir string) {
 	t.Helper()
 	image := empty.Image
-	for _, files := range [][]string{{"d/old", "d/e/old", "kept"}, {"d/.wh..wh..opq", "d/new"}} {
-		var archive bytes.Buffer
-		w := tar.NewWriter(&archive)
-		for _, name := range files {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}); err != nil {
-				t.Fatal(err)
-			}
-		}
+	for _, names := range layers {
+		archive, _ := layerOf(t, names...)
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(archive.Bytes())), w.Close()
+			return io.NopCloser(bytes.NewReader(archive)), nil
 		})
 		if err == nil {
 			image, err = mutate.AppendLayers(image, layer)

@@ -30,7 +30,7 @@ func TestReadersEndWithTheirContext(t *testing.T) {
 	f := newFetcher(t)
 	for name, read := range map[string]func() error{
 		"scan":    func() error { _, err := scan(ctx, file, diffID); return err },
-		"convert": func() error { return newLayerWriter(new(bytes.Buffer), make(folders)).layer(ctx, file, "") },
+		"convert": func() error { return newLayerWriter(new(bytes.Buffer), nil).layer(ctx, file, "") },
 		"check":   func() error { return check(ctx, download{size: -1}, file) },
 		"extract": func() error { _, err := f.extract(ctx, path, layoutIndex); return err },
 	} {
