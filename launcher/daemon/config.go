@@ -54,7 +54,7 @@ type Config struct {
 	TrustDirectory string `json:"trustDirectory"`
 	// CacheDirectory is the cache of sources.Fetcher.
 	CacheDirectory string `json:"cacheDirectory"`
-	// MaxImageSize is the largest number of bytes of one file that is downloaded.
+	// MaxImageSize is MaxSize of sources.Fetcher, in bytes.
 	MaxImageSize int64 `json:"maxImageSize"`
 	// InsecureRegistries lists the registries that are asked by HTTP, see sources.Fetcher.
 	InsecureRegistries []string `json:"insecureRegistries"`

@@ -54,7 +54,8 @@ type Fetcher struct {
 	Store *images.Store
 	Ring  signing.KeyRing // that is trusted, for signatures of ACIs
 	Cache string          // folder; it is made if it is missing
-	// MaxSize is the largest number of bytes of one file that is downloaded.
+	// MaxSize is the largest number of bytes of a file that is downloaded, and of all files together in an archive of
+	// docker save or OCI.
 	MaxSize int64
 	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP. Local registries are
 	// always allowed.
