@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -38,7 +39,7 @@ func Extract(file io.Reader, dir string) (Image, error) {
 		return Image{}, err
 	}
 	defer root.Close()
-	x := extraction{root: root, owners: os.Geteuid() == 0}
+	x := extraction{root: root, owners: os.Geteuid() == 0, folders: make(map[string]*tar.Header)}
 	image, err := Read(file, x.extract)
 	if err == nil {
 		err = x.finishFolders()
@@ -50,16 +51,10 @@ func Extract(file io.Reader, dir string) (Image, error) {
 }
 
 type extraction struct {
-	root    *os.Root
-	owners  bool
-	folders []extractedFolder
-}
-
-// extractedFolder is a folder that gets its mode and time at the end: a file in it changes its time, and needs
-// its permission.
-type extractedFolder struct {
-	name   string
-	header *tar.Header
+	root   *os.Root
+	owners bool
+	// folders get their modes and times at the end: a file in a folder changes its time, and needs its permission.
+	folders map[string]*tar.Header
 }
 
 func (x *extraction) extract(name string, h *tar.Header, content io.Reader) error {
@@ -87,13 +82,14 @@ func (x *extraction) place(name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(x.folders, func(f string, _ *tar.Header) bool { return strings.HasPrefix(f+"/", name+"/") })
 	return x.root.RemoveAll(name)
 }
 
 func (x *extraction) make(name string, h *tar.Header, content io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
-		x.folders = append(x.folders, extractedFolder{name, h})
+		x.folders[name] = h
 		if name == "." {
 			return nil
 		}
@@ -182,9 +178,9 @@ func (x *extraction) attributes(name string, h *tar.Header) error {
 }
 
 func (x *extraction) finishFolders() error {
-	for _, f := range slices.Backward(x.folders) {
-		if err := x.finish(f.name, f.header); err != nil {
-			return fmt.Errorf("/%s: %w", f.name, err)
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(x.folders))) {
+		if err := x.finish(name, x.folders[name]); err != nil {
+			return fmt.Errorf("/%s: %w", name, err)
 		}
 	}
 	return nil

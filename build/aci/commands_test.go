@@ -217,6 +217,34 @@ func entry(kind byte, name, link string) tar.Header {
 	return tar.Header{Typeflag: kind, Name: name, Linkname: link}
 }
 
+// The last entry of a name counts, as in the launcher's store.
+func TestExtractTakesTheLastEntryOfAName(t *testing.T) {
+	folder := func(name string, mode int64) tar.Header {
+		return tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode}
+	}
+	for name, tt := range map[string]struct {
+		entries []tar.Header
+		want    os.FileMode // of rootfs/a
+	}{
+		"a file for a folder":           {[]tar.Header{folder("rootfs/a", 0o700), {Typeflag: tar.TypeReg, Name: "rootfs/a", Mode: 0o600}}, 0o600},
+		"a file for a folder of others": {[]tar.Header{folder("rootfs/a/b", 0o700), {Typeflag: tar.TypeReg, Name: "rootfs/a", Mode: 0o600}}, 0o600},
+		"a link for a folder":           {[]tar.Header{folder("rootfs/a", 0o700), entry(tar.TypeSymlink, "rootfs/a", "/etc")}, os.ModeSymlink | 0o777},
+		"a folder for a folder":         {[]tar.Header{folder("rootfs/a", 0o700), folder("rootfs/a/b", 0o700), folder("rootfs/a", 0o711)}, os.ModeDir | 0o711},
+	} {
+		dir := filepath.Join(t.TempDir(), "x")
+		manifest, root := entry(tar.TypeReg, "manifest", ""), entry(tar.TypeDir, "rootfs", "")
+		if code, _, message := aci(t, "extract", archive(t, append([]tar.Header{manifest, root}, tt.entries...)...), dir); code != 0 {
+			t.Errorf("%s: %d, %s", name, code, message)
+			continue
+		}
+		if info, err := os.Lstat(filepath.Join(dir, "rootfs/a")); err != nil {
+			t.Error(err)
+		} else if info.Mode() != tt.want {
+			t.Errorf("%s: %v, want %v", name, info.Mode(), tt.want)
+		}
+	}
+}
+
 func TestHostileImagesAreRefused(t *testing.T) {
 	manifest, root := entry(tar.TypeReg, "manifest", ""), entry(tar.TypeDir, "rootfs", "")
 	outside := t.TempDir()
