@@ -216,14 +216,13 @@ func addArgs(config string, cni map[string]any) (string, error) {
 	if object["args"] == nil {
 		return addKey(config, "args", map[string]any{"cni": cni})
 	}
-	args, own := make(map[string]json.RawMessage), make(map[string]any)
-	if err := json.Unmarshal(object["args"], &args); err != nil {
+	args, err := membersOf[json.RawMessage](object["args"])
+	if err != nil {
 		return "", fmt.Errorf("args: %w", err)
 	}
-	if args["cni"] != nil {
-		if err := json.Unmarshal(args["cni"], &own); err != nil {
-			return "", fmt.Errorf("args.cni: %w", err)
-		}
+	own, err := membersOf[any](args["cni"])
+	if err != nil {
+		return "", fmt.Errorf("args.cni: %w", err)
 	}
 	maps.Copy(own, cni)
 	raw, err := json.Marshal(own)
@@ -239,4 +238,17 @@ func addArgs(config string, cni map[string]any) (string, error) {
 	encoder.SetEscapeHTML(false)
 	err = encoder.Encode(object)
 	return strings.TrimSuffix(out.String(), "\n"), err
+}
+
+// membersOf returns the members of an object, to which the caller may add. A value that is missing or null has none.
+func membersOf[V any](object json.RawMessage) (map[string]V, error) {
+	members := make(map[string]V)
+	if object == nil {
+		return members, nil
+	}
+	err := json.Unmarshal(object, &members)
+	if members == nil { // of null
+		members = make(map[string]V)
+	}
+	return members, err
 }

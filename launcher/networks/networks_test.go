@@ -185,19 +185,27 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 }
 
 func TestAttachMergesTheEntrysOwnArgs(t *testing.T) {
-	all := parseAll(t, `{"name":"n","aci":"x","args":{"cni":{"ips":["1.1.1.1"],"own":1},"other":2}}`)
-	r, _ := ParseRequest("n:ips=10.0.0.5")
-	got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]any{"name": "n", "aci": "x", "args": map[string]any{"cni": map[string]any{"ips": []any{"10.0.0.5"}, "own": 1.0}, "other": 2.0}}
-	var have map[string]any
-	if err := json.Unmarshal([]byte(got[0].Config), &have); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Error(diff)
+	for args, want := range map[string]string{
+		`{"cni":{"ips":["1.1.1.1"],"own":1},"other":2}`: `{"cni":{"ips":["10.0.0.5"],"own":1},"other":2}`,
+		`null`:                   `{"cni":{"ips":["10.0.0.5"]}}`,
+		`{"cni":null,"other":2}`: `{"cni":{"ips":["10.0.0.5"]},"other":2}`,
+	} {
+		all := parseAll(t, `{"name":"n","aci":"x","args":`+args+`}`)
+		r, _ := ParseRequest("n:ips=10.0.0.5")
+		got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have struct {
+			Name string
+			Args json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(got[0].Config), &have); err != nil {
+			t.Fatal(err)
+		}
+		if have.Name != "n" || string(have.Args) != want {
+			t.Errorf("args %s: %s, want args %s", args, got[0].Config, want)
+		}
 	}
 }
 

@@ -20,16 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// lockFile is a file of sysfs, which all processes of a network namespace share, in
-	// whatever container they are: so a lock on it is the namespace's.
-	lockFile = "/sys/class/net"
-	// lockPatience is how long a plugin waits for another one. A plugin that hangs must not
-	// prevent the others from running.
-	lockPatience = 20 * time.Second
-	// lockInterval is how often the lock is tried.
-	lockInterval = 3 * time.Millisecond
-)
+// lockFile is a file of sysfs, which all processes of a network namespace share, in whatever container they are: so a
+// lock on it is the namespace's.
+const lockFile = "/sys/class/net"
 
 // executor implements invoke.Exec: a plugin runs in a process group of its own, its stderr is
 // apart, and plugins that change iptables or nftables run one after the other, because their changes
@@ -76,24 +69,40 @@ func changesTables(path string, environ []string) bool {
 		(slices.Contains(environ, "CNI_COMMAND=ADD") || slices.Contains(environ, "CNI_COMMAND=DEL"))
 }
 
-// lockTables takes the lock of the machine's tables. After lockPatience it returns without the lock.
+// lockTables takes the lock of the machine's tables.
 func lockTables(ctx context.Context) (*os.File, error) {
-	file, err := os.Open(lockFile)
+	file, err := lock(ctx, lockFile)
 	if err != nil {
 		return nil, fmt.Errorf("lock tables: %w", err)
 	}
-	late := time.Now().Add(lockPatience)
-	for time.Now().Before(late) {
-		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			return file, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), file.Close())
-		case <-time.After(lockInterval):
-		}
-	}
 	return file, nil
+}
+
+// lock takes the lock of a file, which is held until the file is closed. The calls that wait get it in their order:
+// of many, each has its turn before its time is up. None goes on without it: a holder's own time ends, too.
+func lock(ctx context.Context, path string) (*os.File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	locked := make(chan error, 1)
+	go func() {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		}
+		locked <- err
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, file.Close())
+		}
+		return file, nil
+	case <-ctx.Done():
+		go func() { _ = errors.Join(<-locked, file.Close()) }() // the caller has gone
+		return nil, fmt.Errorf("wait for another pod's plugin: %w", context.Cause(ctx))
+	}
 }
 
 // pluginError returns a plugin's own words: the error that it has printed, else its stderr.
