@@ -92,12 +92,15 @@ func TestAPodIsDisconnectedFromANetworkWhoseChangeFailed(t *testing.T) {
 	}
 }
 
-// The next setup of the CNI plugin removes the rules of a pod that was deleted without a DEL.
+// The next setup of the CNI plugin removes the rules of a pod that was deleted without a DEL, also those of a plugin
+// that has left the network's list since.
 func TestTheNextSetupOfCNIRemovesTheRulesOfPodsWithoutADEL(t *testing.T) {
 	t.Parallel()
-	m := newNetMachine(t, changeableEntry(""))
+	m := newNetMachine(t, "["+cniEntry("ptp", `"plugins": [
+		{"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "subnet": "10.89.0.0/24"}},
+		{"type": "portmap", "capabilities": {"portMappings": true}}]`)+"]")
 	doc := harness.PodOf(server("s", "for"))
-	m.connect("gone", doc, "ptp")
+	m.connect("gone", netPodDoc{doc, []map[string]any{published("web", "tcp", 8080, 8080, 1)}}, "ptp")
 	m.killPlugin("ptp")
 	m.kill("gone")
 

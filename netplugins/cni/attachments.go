@@ -97,11 +97,26 @@ func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *netw
 		if !c.isGone(a) {
 			continue
 		}
-		if err := c.del(ctx, n, runtimeOf(a), true); err != nil {
+		own, err := c.attachedNetwork(a)
+		if err == nil {
+			err = c.del(ctx, own, runtimeOf(a), true)
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "disconnect deleted pod %s: %v\n", a.ContainerID, err)
 		}
 	}
 	return nil
+}
+
+// attachedNetwork reads the configuration with which a pod was connected: the network's may have changed since, and the
+// pod has to be disconnected by the plugins that have connected it.
+func (c *cni) attachedNetwork(a *libcni.NetworkAttachment) (*network, error) {
+	n, err := parse(a.Config)
+	if err != nil {
+		return nil, err
+	}
+	n.RuntimeConfig = a.CapabilityArgs
+	return n, c.fitToPod(n)
 }
 
 // runtimeOf is what libcni needs to know of a pod that is connected.
@@ -115,21 +130,21 @@ func runtimeOf(a *libcni.NetworkAttachment) *libcni.RuntimeConf {
 // checkPods calls CHECK for each pod that is connected, where the configuration's version has
 // it. It ignores a pod that is disconnected meanwhile.
 func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
-	if n.list.DisableCheck || !hasCheck(n.list.CNIVersion) {
-		return nil
-	}
 	connected, err := attachments(lib, n)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, a := range connected {
-		rt := runtimeOf(a)
-		list, err := sparingLoopback(n.list, a.CapabilityArgs)
+		own, err := c.attachedNetwork(a)
 		if err != nil {
 			return err
 		}
-		if err := lib.CheckNetworkList(ctx, list, rt); err != nil && exists(a.NetNS) && exists(c.cached(n, rt)) {
+		if own.list.DisableCheck || !hasCheck(own.list.CNIVersion) {
+			continue
+		}
+		rt := runtimeOf(a)
+		if err := lib.CheckNetworkList(ctx, own.list, rt); err != nil && exists(a.NetNS) && exists(c.cached(own, rt)) {
 			errs = append(errs, fmt.Errorf("pod %s: %w", a.ContainerID, err))
 		}
 	}

@@ -139,11 +139,16 @@ func (c *cni) podNetwork(config []byte) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
+	return n, c.fitToPod(n)
+}
+
+// fitToPod makes of a network's configuration what the plugins get for a pod with its runtimeConfig.
+func (c *cni) fitToPod(n *network) (err error) {
 	if err := n.setBackend(c.remembered()); err != nil {
-		return nil, err
+		return err
 	}
 	n.list, err = sparingLoopback(n.list, n.RuntimeConfig)
-	return n, err
+	return err
 }
 
 // Add implements plugin.Plugin. libcni does not undo an ADD that has failed, and a Kurma daemon
