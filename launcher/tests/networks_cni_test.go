@@ -115,6 +115,11 @@ func TestAddressesByDHCP(t *testing.T) {
 	if !strings.Contains(lease(), address) {
 		t.Errorf("dnsmasq has leased %q", lease())
 	}
+	m.killPlugin("dhcp")
+	m.Must("gc") // starts the plugin again, whose daemon takes over the lease
+	if leased := lease(); strings.Count(leased, "\n") != 1 || !strings.Contains(leased, address) {
+		t.Errorf("after the plugin's end, dnsmasq has leased %q", leased)
+	}
 	m.Must("stop", "p")
 	// The message that gives the lease back is from 0.0.0.0, and Linux drops it at the server
 	// (RFC 2131, 4.4.6, has the client's address there); what can be seen is that it was sent.

@@ -8,8 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 
 	"kurma.io/stager/netplugins/plugin"
 )
@@ -21,6 +26,8 @@ const (
 	dhcpLog = plugin.StateDir + "/dhcp.log"
 	// dhcpPatience is how long the daemon may take to listen.
 	dhcpPatience = 10 * time.Second
+	// leasePatience is how long setup waits for the leases of pods that are connected.
+	leasePatience = 10 * time.Second
 )
 
 // launchDHCP starts the daemon in its own session: it outlives setup.
@@ -42,15 +49,28 @@ func (c *cni) launchDHCP() (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
-// startDHCP starts the daemon of CNI's dhcp plugin, which keeps leases, if the network uses the plugin, and the daemon
-// does not answer.
-func (c *cni) startDHCP(ctx context.Context, n *network) error {
-	if !n.uses("dhcp") || dhcpAnswers() {
+// startDHCP starts the daemon of CNI's dhcp plugin, which keeps leases, if the network or one of its pods uses the
+// plugin, and the daemon does not answer.
+func (c *cni) startDHCP(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
+	leases, err := c.leases(lib, n)
+	if err != nil {
+		return err
+	}
+	if !n.uses("dhcp") && len(leases) == 0 || dhcpAnswers() {
 		return nil
 	}
+	if err := c.awaitDHCP(ctx); err != nil {
+		return fmt.Errorf("start dhcp daemon: %w", err)
+	}
+	leaseAgain(ctx, leases)
+	return nil
+}
+
+// awaitDHCP starts the daemon and waits until it listens.
+func (c *cni) awaitDHCP(ctx context.Context) error {
 	cmd, err := c.launchDHCP()
 	if err != nil {
-		return fmt.Errorf("start dhcp daemon: %w", err)
+		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -59,9 +79,9 @@ func (c *cni) startDHCP(ctx context.Context, n *network) error {
 	for !dhcpAnswers() {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("start dhcp daemon: the daemon has ended: %w", err)
+			return fmt.Errorf("the daemon has ended: %w", err)
 		case <-ctx.Done():
-			return errors.Join(errors.New("start dhcp daemon: the daemon does not listen"), cmd.Process.Kill())
+			return errors.Join(errors.New("the daemon does not listen"), cmd.Process.Kill())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -75,4 +95,59 @@ func dhcpAnswers() bool {
 	}
 	conn.Close()
 	return true
+}
+
+// lease is the call of the dhcp plugin by which the daemon keeps the lease of a pod.
+type lease struct {
+	path   string
+	config []byte
+	args   *invoke.Args
+}
+
+// leases returns the leases of the network's pods, by the configurations with which they were connected.
+func (c *cni) leases(lib *libcni.CNIConfig, n *network) ([]lease, error) {
+	connected, err := attachments(lib, n)
+	if err != nil {
+		return nil, err
+	}
+	var all []lease
+	for _, a := range connected {
+		own, err := c.attachedNetwork(a)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.Index(own.ipam, "dhcp")
+		if i < 0 {
+			continue
+		}
+		keys := map[string]any{"name": own.list.Name, "cniVersion": own.list.CNIVersion} // as libcni adds them
+		config, err := libcni.InjectConf(own.list.Plugins[i], keys)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, lease{filepath.Join(c.path[0], "dhcp"), config.Bytes, &invoke.Args{
+			Command: "ADD", ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Path: c.path[0],
+		}})
+	}
+	return all, nil
+}
+
+// leaseAgain has a daemon that has just started lease the addresses of the pods again: the daemon before it kept the
+// leases in memory. A server gives the client of a lease its address again. The daemon goes on asking a server
+// that does not answer in time, so that the network's next pods do not depend on it; errors are in the log only.
+func leaseAgain(ctx context.Context, leases []lease) {
+	ctx, cancel := context.WithTimeoutCause(ctx, leasePatience, fmt.Errorf("not done within %v", leasePatience))
+	defer cancel()
+	var all sync.WaitGroup
+	for _, l := range leases {
+		if !exists(l.args.NetNS) {
+			continue // the pod is gone, or the path was valid during its ADD only, as under kurma-cri
+		}
+		all.Go(func() {
+			if err := invoke.ExecPluginWithoutResult(ctx, l.path, l.config, l.args, &executor{}); err != nil {
+				fmt.Fprintf(os.Stderr, "lease address of pod %s again: %v\n", l.args.ContainerID, err)
+			}
+		})
+	}
+	all.Wait()
 }

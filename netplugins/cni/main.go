@@ -67,7 +67,7 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if err := c.checkPlugins(ctx, lib, n); err != nil {
 		return err
 	}
-	if err := c.startDHCP(ctx, n); err != nil {
+	if err := c.startDHCP(ctx, lib, n); err != nil {
 		return err
 	}
 	if err := lib.GetStatusNetworkList(ctx, n.list); err != nil {
