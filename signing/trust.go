@@ -28,6 +28,9 @@ const (
 // empty ring, and a key that is removed meanwhile is not in it. An error names the file that is wrong.
 func ReadTrust(dir string) (KeyRing, error) {
 	var ring KeyRing
+	if folder, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = folder // WalkDir follows no link
+	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

@@ -109,7 +109,7 @@ const maxMessage = 16 << 20
 
 func open(ctx context.Context, config Config, version string) (*Server, error) {
 	var err error
-	if config.State, err = filepath.Abs(config.State); err != nil {
+	if config.State, err = pods.ResolveFolder(config.State); err != nil {
 		return nil, err
 	}
 	store, err := records.Open(config.State)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -29,5 +31,25 @@ func TestErrorsOfCallsAreOneLine(t *testing.T) {
 	log.Reset()
 	if err := report("/runtime/Call", fmt.Errorf("container: %w", records.ErrNotFound)); status.Code(err) != codes.NotFound || log.Len() > 0 {
 		t.Errorf("%v, log %q", err, log.String())
+	}
+}
+
+// The files of sandboxes and networks are volumes, whose paths may have no symbolic link.
+func TestTheStateMayBeBehindALink(t *testing.T) {
+	disk, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := Config{State: filepath.Join(t.TempDir(), "link")}
+	if err := os.Symlink(disk, config.State); err != nil {
+		t.Fatal(err)
+	}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.config.State != disk {
+		t.Errorf("state %s, want %s", s.config.State, disk)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"kurma.io/stager/internal/strictjson"
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 )
 
@@ -118,6 +119,18 @@ func (c *Config) paths() []*string {
 		all = append(all, &c.TrustedKeys[i])
 	}
 	return all
+}
+
+// resolve makes the paths absolute. The folder of networks is without symbolic links, because folders in it are volumes
+// of the plugins' containers.
+func (c *Config) resolve() (err error) {
+	for _, path := range c.paths() {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	c.NetworksDirectory, err = pods.ResolveFolder(c.NetworksDirectory)
+	return err
 }
 
 // wrongConfig says by the names of keys why data, a JSON object, is not a configuration. err is the decoder's reason.

@@ -8,7 +8,6 @@ package daemon
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -60,11 +59,8 @@ type Options struct {
 func Open(config Config, o Options) (*Daemon, error) {
 	config.fill(o.State)
 	config.TrustedKeys = slices.Clone(config.TrustedKeys) // the caller's
-	for _, path := range config.paths() {
-		var err error
-		if *path, err = filepath.Abs(*path); err != nil {
-			return nil, fmt.Errorf("read configuration: %w", err)
-		}
+	if err := config.resolve(); err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	all, err := networks.Parse(config.ContainerNetworks)
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -97,6 +98,23 @@ func TestLoopbackAndSamplePlugins(t *testing.T) {
 	alone := m.connect("alone", harness.PodOf(server("s", "alone")), "none")
 	if nets := m.networksOf(alone); len(nets) != 0 {
 		t.Errorf("a pod without networks has %+v", nets)
+	}
+}
+
+// The folder of networks may be reached through a symbolic link, such as to a larger disk.
+func TestTheNetworksFolderMayBeBehindALink(t *testing.T) {
+	t.Parallel()
+	const entries = `[{"name": "lo", "aci": "kurma.io/stager/lo-netplugin"}]`
+	m := newNetMachine(t, entries)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Dir(m.networks), link); err != nil {
+		t.Fatal(err)
+	}
+	m.Config["networksDirectory"] = filepath.Join(link, "networks")
+	m.reconfigure(entries)
+	p := m.connect("p", harness.PodOf(suite.Shell("s", "sleep 1000")), "lo")
+	if nets := m.networksOf(p); len(nets) != 1 || nets[0].address(false) != "127.0.0.1" {
+		t.Errorf("networks %+v", nets)
 	}
 }
 
