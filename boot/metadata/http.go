@@ -20,7 +20,7 @@ import (
 const (
 	maxHead    = 8 << 10
 	maxForm    = 256 << 10
-	firstChunk = 4 << 10 // of a form, for which memory is taken before any of it has come
+	firstChunk = 512 // of a form, for which memory is taken before any of it has come
 )
 
 // Status codes of RFC 9110 and RFC 6585.
@@ -93,13 +93,35 @@ func readRequest(connection io.Reader) (*request, error) {
 	text := textproto.NewReader(r.in)
 	line, err := text.ReadLine()
 	if err == nil {
-		r.header, err = text.ReadMIMEHeader()
+		r.header, err = readHeader(text)
 	}
 	if err != nil {
 		return r, r.headError(err)
 	}
 	r.whole = true
 	return r, r.parse(line)
+}
+
+// readHeader reads a header and keeps the fields that the service reads. textproto.Reader.ReadMIMEHeader keeps all: a
+// header of short names takes 30 times its size while the client sends it.
+func readHeader(text *textproto.Reader) (textproto.MIMEHeader, error) {
+	header := make(textproto.MIMEHeader)
+	for {
+		line, err := text.ReadContinuedLine()
+		if err != nil || line == "" {
+			return header, err
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return header, textproto.ProtocolError("malformed field")
+		}
+		switch name = textproto.CanonicalMIMEHeaderKey(name); name {
+		case "Host", "Expect", "Content-Type", "Content-Length", "Transfer-Encoding":
+			if len(header[name]) < 2 { // two are as wrong as more
+				header.Add(name, strings.TrimSpace(value))
+			}
+		}
+	}
 }
 
 func (r *request) headError(err error) error {
@@ -177,11 +199,7 @@ func (r *request) readForm(length int64, w io.Writer, hold func(int64) bool) (fo
 		}
 	}
 	r.read = true
-	values, err := url.ParseQuery(string(body))
-	if err != nil {
-		return nil, refusal{status: statusBadRequest, text: "malformed form"}
-	}
-	return form(values), nil
+	return parseForm(string(body))
 }
 
 // answer is a response.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -166,6 +167,7 @@ func TestWrongRequestsAreRefused(t *testing.T) {
 		{"no form", "", "POST", base + "/pod/hmac/sign", "text/plain", "content=a", 415, ""},
 		{"no content", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "contents=a", 400, ""},
 		{"two contents", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a&content=b", 400, ""},
+		{"a field in another spelling", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=a&%63ontent=b", 400, ""},
 		{"malformed form", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=%zz", 400, ""},
 		{"large form", "", "POST", base + "/pod/hmac/sign", "application/x-www-form-urlencoded", "content=" + strings.Repeat("a", maxForm), 413, ""},
 		{"no signature", "", "POST", base + "/pod/hmac/verify", "application/x-www-form-urlencoded", "content=a&uuid=" + testUUID, 400, ""},
@@ -307,6 +309,31 @@ func TestRequestsAreReadAsHTTPSays(t *testing.T) {
 				t.Errorf("%d bytes of forms left", n)
 			}
 		})
+	}
+}
+
+// An app chooses how many fields its form has, and must not choose the supervisor's memory with it.
+func TestFieldsThatNobodyReadsTakeNoMemory(t *testing.T) {
+	s, err := newService(testService())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields strings.Builder
+	for i := range 9000 {
+		fmt.Fprintf(&fields, "f%d=1&", i)
+	}
+	allocations := func(form string) float64 {
+		request := fmt.Sprintf("POST /%s%s/pod/hmac/sign HTTP/1.0\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
+			"Content-Length: %d\r\n\r\n%s", s.token, root, len(form), form)
+		return testing.AllocsPerRun(2, func() {
+			if status, _ := roundTrip(t, s, request); status != statusOK {
+				t.Fatal(status)
+			}
+		})
+	}
+	few, many := allocations("content="+strings.Repeat("x", fields.Len())), allocations(fields.String()+"content=x")
+	if many > few+10 {
+		t.Errorf("%g pieces of memory with many fields, %g with one", many, few)
 	}
 }
 

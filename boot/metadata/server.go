@@ -16,7 +16,8 @@ import (
 
 const (
 	// maxConnections is how many are open at once if the process may have that many
-	// descriptors, see connections; more wait to be accepted.
+	// descriptors, see connections; more wait to be accepted. Each takes some 10 KiB,
+	// and all that announce a form (firstChunk) leave half of maxForms.
 	maxConnections = 1024
 	// patience is how long a connection may take for its request, for its answer
 	// or to linger when others wait to be accepted.

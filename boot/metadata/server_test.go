@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"kurma.io/stager/plan"
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // fetch asks for a document on a connection of its own, from the calling thread.
@@ -249,7 +251,7 @@ func TestLingeringClientIsDropped(t *testing.T) {
 // Those who announce large forms and do not send them leave room for others'.
 func TestAnnouncedFormsLeaveRoomForOthers(t *testing.T) {
 	s := start(t, testService())
-	for range 2 * maxForms / maxForm {
+	for range maxConnections - 1 {
 		c, err := net.Dial("tcp4", s.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -268,6 +270,57 @@ func TestAnnouncedFormsLeaveRoomForOthers(t *testing.T) {
 	if got, _ := ask(t, "POST", s.URL()+root+"/pod/hmac/sign", "application/x-www-form-urlencoded", "content="+content); got.Status != statusOK {
 		t.Errorf("%+v", got)
 	}
+}
+
+// However much clients send, the supervisor stays small: it must fit into the memory that apps leave to it.
+func TestManyClientsTakeLittleMemory(t *testing.T) {
+	var fields strings.Builder
+	for i := 0; fields.Len() < maxHead-200; i++ {
+		fmt.Fprintf(&fields, "%x:\n", i)
+	}
+	form := "Content-Type: application/x-www-form-urlencoded\nContent-Length: " + strconv.Itoa(maxForm) + "\n\n" + strings.Repeat("x", maxForm-1)
+	for _, tc := range []struct {
+		name, rest string
+		clients    int
+	}{
+		{"many fields in the head", fields.String(), 1000},
+		{"large forms", form, 64},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := start(t, testService())
+			before := liveMemory()
+			for range tc.clients {
+				c, err := net.Dial("tcp4", s.listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				// A connection that the service drops meanwhile fails.
+				_, _ = fmt.Fprintf(c, "POST /%s%s/pod/hmac/sign HTTP/1.1\nHost: a\n%s", s.service.token, root, tc.rest)
+			}
+			surroundings.Eventually(t, "the service has read what the clients have sent", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				for c := range s.conns {
+					if unread(c) {
+						return false
+					}
+				}
+				return true
+			})
+			if took := liveMemory() - before; took > 8<<20 {
+				t.Errorf("the clients take %d KiB", took>>10)
+			}
+		})
+	}
+}
+
+// liveMemory returns the bytes of the heap that are in use.
+func liveMemory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // The service leaves descriptors to the rest of the process.

@@ -12,8 +12,9 @@ import (
 	"kurma.io/stager/plan"
 )
 
-// maxForms bounds the memory for the forms of all requests under way together, in bytes.
-const maxForms = 64 * maxForm
+// maxForms bounds the forms of all requests under way together, in bytes. Their answers take eight times as much until
+// the Go runtime collects it, and the apps leave little memory to the supervisor (leaveRoomForStager).
+const maxForms = 4 * maxForm
 
 // service answers requests. Any number of goroutines may use it at once.
 type service struct {
