@@ -9,6 +9,8 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -46,9 +48,22 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "pod:", err)
 			os.Exit(1)
 		}
+	case "tracer":
+		trace(os.Args[1])
 	default:
 		end(callIns()[role](ctx, s, os.Args[1:]))
 	}
+}
+
+// trace traces a process for good, so that its parent cannot collect it when it is killed (ptrace(2)).
+func trace(process string) {
+	runtime.LockOSThread()
+	pid, err := strconv.Atoi(process)
+	if err == nil {
+		err = unix.PtraceSeize(pid)
+	}
+	fmt.Fprintln(os.Stdout, "traced:", err)
+	select {}
 }
 
 // end is what the stager's main does with a call-in's error.

@@ -129,6 +129,31 @@ func TestACommandStartsAfterThoseOfKilledCallers(t *testing.T) {
 	}
 }
 
+// A command that its caller's kill cannot end, here because it is traced and so stays a zombie, delays no other call.
+func TestACommandThatCannotEndDelaysNoOther(t *testing.T) {
+	p := newPod(t, sleeper)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := p.caller("run", shell(t, roleVariable+"=tracer setsid "+self+" $$ & wait"), "app")
+	stdout, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, stdout, "traced: <nil>\n")
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait() // killed
+	if diff := cmp.Diff(result{Stdout: "next\n"}, finish(t, p.caller("run", shell(t, "echo next"), "app"))); diff != "" {
+		t.Errorf("the next command (-want +got):\n%s", diff)
+	}
+}
+
 // A daemon whose command has another name has that name in the messages of run.
 func TestRunHasTheNameThatItsCallerGivesIt(t *testing.T) {
 	p := newPod(t, sleeper)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,9 @@ import (
 
 // defaultTerm is TERM for a command on a terminal if its caller names none.
 const defaultTerm = "xterm"
+
+// collectLimit bounds the wait for the end of a command that has been killed.
+const collectLimit = time.Second
 
 // endSignals are the signals of the caller that end an attach, and that ask a command to end.
 var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is only read
@@ -97,23 +101,40 @@ func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, cal
 		session.Kill()
 		return err
 	}
-	stop := context.AfterFunc(ctx, session.Kill)
+	killed, afterKill := context.WithCancel(context.Background())
+	defer afterKill()
+	stop := context.AfterFunc(ctx, func() { session.Kill(); afterKill() })
 	defer stop()
 	if err := tellStarted(c, terminal); err != nil {
 		session.Kill()
 		return err
 	}
-	passed := make(chan struct{})
-	go func() {
-		passSignals(c, session)
-		close(passed)
-	}()
-	<-session.Done()
+	go func() { passSignals(c, session); afterKill() }()
+	if err := awaitEnd(killed, session); err != nil {
+		return errors.Join(err, sendError(c, exitFailed, err))
+	}
 	err = sendReply(c, reply{Kind: kindExit, Code: session.Exit().Code}, nil)
 	if hasGone(c) {
-		<-passed // it has killed what the command has left
+		<-killed.Done() // with what the command has left
 	}
 	return err
+}
+
+// awaitEnd waits for the command's end, and after its kill only so long as it takes to collect it: a process that
+// another one traces (ptrace(2)), or that is in a frozen cgroup, stays, and may not keep the app's next commands
+// waiting.
+func awaitEnd(killed context.Context, session *supervisor.Session) error {
+	select {
+	case <-session.Done():
+		return nil
+	case <-killed.Done():
+	}
+	select {
+	case <-session.Done():
+		return nil
+	case <-time.After(collectLimit):
+		return errors.New("command does not end although it has been killed")
+	}
 }
 
 // tellStarted reports that the command runs, passes its terminal, if any, to the caller
