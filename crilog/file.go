@@ -3,6 +3,7 @@ package crilog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -23,8 +24,9 @@ type File struct {
 	failure
 }
 
-// OpenFile opens the file at path, or makes it. It does not follow a symbolic link there, and refuses what is neither a
-// file nor a character device, also of the files that other programs make: a writer may not wait for a pipe's reader.
+// OpenFile opens the regular file at path, or makes it. It refuses anything else there, also later, when other programs
+// make the files: an app that has the folder as a volume may have the log neither follow a symbolic link, nor wait for
+// a pipe's reader, nor open a device that the app may not.
 func OpenFile(path string, logger *slog.Logger) (*File, error) {
 	file, err := openForAppend(path)
 	if err != nil {
@@ -34,20 +36,35 @@ func OpenFile(path string, logger *slog.Logger) (*File, error) {
 }
 
 func openForAppend(path string) (*os.File, error) {
-	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK // of a pipe, of which the open would wait
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|safe, 0o640)
+	const write = unix.O_WRONLY | unix.O_APPEND
+	file, err := os.OpenFile(path, write|os.O_CREATE|os.O_EXCL, 0o640)
+	if !errors.Is(err, fs.ErrExist) {
+		return file, err
+	}
+	// Looked at before it is opened, which has effects: of a watchdog's device, say.
+	found, err := openAt(path, path, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeCharDevice == 0 {
-		err = fmt.Errorf("%s is not a file", path)
-	}
+	defer found.Close()
+	info, err := found.Stat()
 	if err != nil {
-		_ = file.Close()
 		return nil, err
 	}
-	return file, nil
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	const soon = unix.O_NONBLOCK // a lease delays no open (fcntl(2))
+	return openAt(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), path, write|soon)
+}
+
+// openAt opens where, as a file with another name.
+func openAt(where, name string, flags int) (*os.File, error) {
+	fd, err := unix.Open(where, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // Append writes chunk as Writer.Append does. A chunk that cannot be written whole is lost.

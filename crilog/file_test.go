@@ -55,8 +55,9 @@ func TestFileContinuesInTheNewFileAtItsPath(t *testing.T) {
 	}
 }
 
-// Whoever may write the folder has no other file written by a link, and nobody waits for the reader of a pipe.
-func TestFileIsNeitherALinkNorAPipe(t *testing.T) {
+// Whoever may write the folder has no other file written by a link, nobody waits for the reader of a pipe, and no device
+// is opened.
+func TestFileIsARegularFile(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "0.log"), filepath.Join(dir, "target")
 	discard := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -73,6 +74,7 @@ func TestFileIsNeitherALinkNorAPipe(t *testing.T) {
 		"link":               func(path string) error { return os.Symlink(target, path) },
 		"pipe":               pipe,
 		"pipe with a reader": read,
+		"device":             func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
 	} {
 		f, err := OpenFile(path, discard)
 		if err != nil {
@@ -99,8 +101,10 @@ func TestFileIsNeitherALinkNorAPipe(t *testing.T) {
 }
 
 func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
+	dir := smallDisk(t, 64<<10)
+	fillDisk(t, dir)
 	var logged strings.Builder
-	f, err := OpenFile("/dev/full", slog.New(slog.NewTextHandler(&logged, nil)))
+	f, err := OpenFile(filepath.Join(dir, "0.log"), slog.New(slog.NewTextHandler(&logged, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +118,7 @@ func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 
 // A line that has lost its rest is ended, and the bytes that were lost are counted.
 func TestFileEndsALineThatLostItsRest(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	dir := smallDisk(t, 64<<10)
 	var logged strings.Builder
 	path := filepath.Join(dir, "0.log")
 	f, err := OpenFile(path, slog.New(slog.NewTextHandler(&logged, nil)))

@@ -19,7 +19,6 @@ import (
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/pods"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -283,13 +282,10 @@ func (s *Server) ReopenContainerLog(
 	if record.LogPath == "" {
 		return &runtimeapi.ReopenContainerLogResponse{}, nil
 	}
-	// A pod may have the folder as a volume, and have made a link or a pipe there.
-	const safe = unix.O_NOFOLLOW | unix.O_NONBLOCK
-	file, err := os.OpenFile(record.LogPath, os.O_WRONLY|os.O_APPEND|os.O_CREATE|safe, 0o640)
-	if err != nil {
+	if err := makeLog(record.LogPath); err != nil {
 		return nil, fmt.Errorf("reopen log of container %s: %w", record.ID, err)
 	}
-	return &runtimeapi.ReopenContainerLogResponse{}, file.Close()
+	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
 // running returns a container that runs, and its pod.

@@ -16,8 +16,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A pod that has the folder of logs as a volume has no other file made by a link, and holds up no call by a pipe.
-func TestLogsAreNoLinksAndNoPipes(t *testing.T) {
+// A pod that has the folder of logs as a volume has no other file made by a link, holds up no call by a pipe, and has no
+// device opened.
+func TestLogsAreRegularFiles(t *testing.T) {
 	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
 	dir := t.TempDir()
 	store, err := records.Open(dir)
@@ -36,6 +37,8 @@ func TestLogsAreNoLinksAndNoPipes(t *testing.T) {
 		ok   bool
 	}{
 		"nothing": {func() error { return nil }, true},
+		"log":     {func() error { return os.WriteFile(c.LogPath, nil, 0o640) }, true},
+		"device":  {func() error { return unix.Mknod(c.LogPath, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) }, false},
 		"link":    {func() error { return os.Symlink(target, c.LogPath) }, false},
 		"pipe":    {func() error { return unix.Mkfifo(c.LogPath, 0o600) }, false},
 	} {
