@@ -180,6 +180,24 @@ func TestTheLogGoesOnAfterAnyWriteError(t *testing.T) {
 	}
 }
 
+// The writer of a single file does not go on in a file that it has removed, where the disk has no room for another one.
+func TestTheOnlyFileIsReplacedOnADiskWithoutInodes(t *testing.T) {
+	disk := smallDisk(t, 1<<20)
+	dir := filepath.Join(disk, "app")
+	w := open(t, dir, Options{MaxSize: 1024, MaxFiles: 1, Logger: slog.New(slog.DiscardHandler)})
+	w.now = clock()
+	w.Append(Stdout, []byte(strings.Repeat("a", 900)+"\n"))
+	// The two folders, the lock and the file.
+	if err := unix.Mount("", disk, "", unix.MS_REMOUNT, "nr_inodes=4"); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Repeat("b", 300) + "\n"
+	w.Append(Stdout, []byte(want))
+	if got := onDisk(t, dir)[Stdout]; got != want {
+		t.Errorf("the log has %q", got)
+	}
+}
+
 func TestAppendSurvivesTheRemovalOfItsFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "app")
 	w := open(t, dir, Options{MaxSize: 1024, Logger: slog.New(slog.DiscardHandler)})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // openNewest opens the newest file of the folder to continue it, or makes the first
@@ -30,28 +32,44 @@ func (w *Writer) openNewest() error {
 	return w.removeOld(numbers, w.opts.MaxFiles)
 }
 
-// rotate makes a new file and writes to it from now on. The oldest file is removed
-// first, so that the limit holds at every moment and a full disk gets room. The writer keeps the
-// old file until it has the new one.
+// rotate makes a new file and writes to it from now on. The oldest file is removed first, so that the limit holds at
+// every moment and a full disk gets room. The writer keeps its own file until it has the new one, unless a log of one
+// file is on a disk that has no room for two.
 func (w *Writer) rotate() error {
 	numbers, err := fileNumbers(w.dir)
 	if err != nil {
 		return err
 	}
-	if err := w.removeOld(numbers, w.opts.MaxFiles-1); err != nil {
+	if err := w.removeOld(numbers, max(1, w.opts.MaxFiles-1)); err != nil {
 		return err
 	}
 	next := w.number + 1
 	if len(numbers) > 0 {
 		next = max(next, numbers[len(numbers)-1]+1)
 	}
-	f, err := os.OpenFile(fileName(w.dir, next), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
+	f, err := w.create(next)
+	if w.opts.MaxFiles == 1 && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) {
+		f, err = w.createAlone(numbers, next)
+	}
 	if err != nil {
 		return fmt.Errorf("rotate log: %w", err)
 	}
 	err = w.closeFile()
 	w.file, w.number, w.size, w.unusable = f, next, 0, false
-	return err
+	return errors.Join(err, w.removeOld(numbers, w.opts.MaxFiles-1))
+}
+
+// createAlone makes a file in the room of all others. After an error the writer has no file, so that it does not go on
+// in one that has been removed.
+func (w *Writer) createAlone(numbers []uint64, next uint64) (*os.File, error) {
+	if err := errors.Join(w.closeFile(), w.removeOld(numbers, 0)); err != nil {
+		return nil, err
+	}
+	return w.create(next)
+}
+
+func (w *Writer) create(number uint64) (*os.File, error) {
+	return os.OpenFile(fileName(w.dir, number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
 }
 
 // removeOld removes the oldest of the files until keep are left.
