@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"kurma.io/stager/boot/activation"
 	"kurma.io/stager/boot/journal"
@@ -35,11 +37,12 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	if err != nil {
 		return supervisor.App{}, fmt.Errorf("open log: %w", err)
 	}
-	p.Undo(writer.Close)
+	ended := sync.OnceFunc(func() { p.endLog(app.Name, writer) })
+	p.Undo(func() error { ended(); return nil })
 	stdio := p.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
 		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin, StdinOnce: app.StdinOnce, StopSignal: app.StopSignal,
-		Ended: func() { p.endLog(app.Name, writer) },
+		Ended: ended,
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
 		Stdout: p.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),
 		Stderr: p.journal.Tee(app.Name, journal.Error, logStream{writer, crilog.Stderr}),
@@ -83,8 +86,24 @@ func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) 
 // end.
 func (p *Pod) endLog(app string, log appLog) {
 	p.journal.EndLines(app)
-	if err := log.Close(); err != nil {
+	if err := soon(log.Close); err != nil {
 		p.Log.Error("end log", "app", app, "error", err)
+	}
+}
+
+// fileLimit bounds the wait for a disk, or for a server of files, at the pod's end.
+const fileLimit = 5 * time.Second
+
+// soon returns f's error. After fileLimit it leaves f behind: a file system that does not answer may not keep the pod
+// from its end.
+func soon(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(fileLimit):
+		return fmt.Errorf("file system does not answer within %s", fileLimit)
 	}
 }
 

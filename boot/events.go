@@ -12,23 +12,38 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// maxEvents is how long names.EventsFile may become, some 10,000 changes, before it becomes the old one.
-const maxEvents = 1 << 20
+const (
+	// maxEvents is how long names.EventsFile may become, some 10,000 changes, before it becomes the old one.
+	maxEvents = 1 << 20
+	// maxQueued is how many changes wait for the file.
+	maxQueued = 1024
+)
 
 // appEvents writes the changes of the apps' states into a file, for the daemon. The pod does not depend on it: on a
-// full disk, say, a change is left out.
+// full disk, say, a change is left out, and no app waits for a disk that does not answer.
 type appEvents struct {
-	path string
-	log  *slog.Logger
+	path    string
+	log     *slog.Logger
+	file    *os.File      // loop only
+	written chan struct{} // closed by loop, read by close
 
-	mu   sync.Mutex
-	file *os.File // guarded by mu
+	mu     sync.Mutex
+	queue  chan supervisor.Change // sent to and closed with mu held, read by loop
+	closed bool                   // guarded by mu
 }
 
 // openEvents makes names.EventsFile, or continues that of a stager before.
 func openEvents(path string, log *slog.Logger) (*appEvents, error) {
 	file, err := openAppend(path)
-	return &appEvents{path: path, log: log, file: file}, err
+	if err != nil {
+		return nil, err
+	}
+	e := &appEvents{
+		path: path, log: log, file: file,
+		written: make(chan struct{}), queue: make(chan supervisor.Change, maxQueued),
+	}
+	go e.loop()
+	return e, nil
 }
 
 func openAppend(path string) (*os.File, error) {
@@ -51,18 +66,40 @@ func (e *appEvents) begin() error {
 
 // changed is a pod's Changed.
 func (e *appEvents) changed(c supervisor.Change) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		select {
+		case e.queue <- c:
+			return
+		default:
+		}
+	}
+	e.lost(c, errors.New("the file takes no more changes"))
+}
+
+func (e *appEvents) lost(c supervisor.Change, err error) {
+	e.log.Warn("change of an app's state not recorded", "app", c.App, "state", c.State, "error", err)
+}
+
+func (e *appEvents) loop() {
+	defer close(e.written)
+	for c := range e.queue {
+		e.record(c)
+	}
+}
+
+func (e *appEvents) record(c supervisor.Change) {
 	line, err := json.Marshal(c)
 	if err == nil {
 		err = e.append(append(line, '\n'))
 	}
 	if err != nil {
-		e.log.Warn("change of an app's state not recorded", "app", c.App, "state", c.State, "error", err)
+		e.lost(c, err)
 	}
 }
 
 func (e *appEvents) append(line []byte) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	info, err := e.file.Stat()
 	if err != nil {
 		return err
@@ -80,4 +117,16 @@ func (e *appEvents) append(line []byte) error {
 	return nil
 }
 
-func (e *appEvents) close() error { return e.file.Close() }
+// close waits for the changes until now, for a limited time. Later ones are lost.
+func (e *appEvents) close() error {
+	e.mu.Lock()
+	if !e.closed {
+		e.closed = true
+		close(e.queue)
+	}
+	e.mu.Unlock()
+	return soon(func() error {
+		<-e.written
+		return e.file.Close()
+	})
+}

@@ -2,14 +2,22 @@ package boot
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/boot/journal"
+	"kurma.io/stager/crilog"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // The file of changes has whole lines and stays within its limit, with the lines before it in the old one.
@@ -55,7 +63,7 @@ func TestChangesOfAppsGoOnAfterAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	change := func(reason string) {
-		events.changed(supervisor.Change{App: "a", State: supervisor.StateEnding, Reason: reason})
+		events.record(supervisor.Change{App: "a", State: supervisor.StateEnding, Reason: reason})
 	}
 	change(strings.Repeat("x", maxEvents-100))
 	if err := os.RemoveAll(dir); err != nil {
@@ -75,4 +83,56 @@ func TestChangesOfAppsGoOnAfterAnError(t *testing.T) {
 	if err := events.close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// No app waits for a file that takes no more.
+func TestAHangingFileOfChangesDelaysNoApp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	events, err := openEvents(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		for range 3 {
+			events.changed(supervisor.Change{App: "a", State: supervisor.StateEnding, Reason: strings.Repeat("x", 100<<10)})
+		}
+	}()
+	select {
+	case <-changed:
+	case <-time.After(surroundings.Patience):
+		t.Error("the app waits for the file")
+	}
+	go func() { _, _ = io.Copy(io.Discard, pipe) }() // which then takes more
+	if err := events.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A log that hangs does not keep the pod from its end.
+func TestAHangingLogDoesNotKeepThePod(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
+		log := hangingLog(make(chan struct{}))
+		defer close(log)
+		p := &Pod{Parts: Parts{Log: slog.New(slog.DiscardHandler)}, journal: new(journal.Journal)}
+		p.endLog("a", log)
+	})
+}
+
+type hangingLog chan struct{}
+
+func (hangingLog) Append(crilog.Stream, []byte) {}
+
+func (l hangingLog) Close() error {
+	<-l
+	return nil
 }

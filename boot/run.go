@@ -66,7 +66,7 @@ func (p *Pod) writeLastStatus() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(names.LogDir, names.LastStatus), text, 0o640)
+	return soon(func() error { return os.WriteFile(filepath.Join(names.LogDir, names.LastStatus), text, 0o640) })
 }
 
 // ready reports to the daemon that the pod is up: the daemon reads end of file when the
