@@ -22,13 +22,14 @@ type Inherited struct {
 //
 // The Go runtime may already have opened 3 and 4, so TakeDescriptors looks at what a descriptor
 // is: an inherited one is not close-on-exec, and the ready pipe is a pipe's write end that no
-// stdio variable names.
+// stdio variable names. It leaves alone what the waiter has passed, which a daemon can name only by mistake.
 func TakeDescriptors(environ []string) Inherited {
 	in := Inherited{Stdio: make(map[string][3]*os.File)}
 	named := make(map[int]bool)
+	own := waiterDescriptors(environ)
 	for _, entry := range environ {
 		app, i, fd, ok := parseStdioVariable(entry)
-		if !ok || !usable(fd, i) {
+		if !ok || own[fd] || !usable(fd, i) {
 			continue
 		}
 		files := in.Stdio[app]
@@ -37,7 +38,7 @@ func TakeDescriptors(environ []string) Inherited {
 		named[fd] = true
 	}
 	for _, fd := range []int{names.ReadyDescriptor, names.OldReadyDescriptor} {
-		if !named[fd] && isPipe(fd) && usable(fd, 1) {
+		if !named[fd] && !own[fd] && isPipe(fd) && usable(fd, 1) {
 			unix.CloseOnExec(fd)
 			in.Ready = os.NewFile(uintptr(fd), "ready")
 			break
@@ -47,6 +48,24 @@ func TakeDescriptors(environ []string) Inherited {
 		unix.Close(fd)
 	}
 	return in
+}
+
+// waiterDescriptors returns the descriptors of the supervisor's line to the waiter: names.SupervisorVariable lists them
+// (packages waiter and pid1).
+func waiterDescriptors(environ []string) map[int]bool {
+	own := make(map[int]bool)
+	for _, entry := range environ {
+		list, found := strings.CutPrefix(entry, names.SupervisorVariable+"=")
+		if !found {
+			continue
+		}
+		for number := range strings.SplitSeq(list, ",") {
+			if fd, err := strconv.Atoi(number); err == nil {
+				own[fd] = true
+			}
+		}
+	}
+	return own
 }
 
 // parseStdioVariable splits NAME=FD into the app's name, the stream and the
