@@ -2,17 +2,14 @@ package callins_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/supervisor"
 )
 
-// A call-in of a fork, `processes APP`, in one file of any package: it prints the
-// numbers that an app's processes have in the caller's PID namespace.
+// A call-in of a fork, `pid APP`, in one file of any package: it prints the number that an
+// app's main process has in the caller's PID namespace.
 func Example() {
 	// What the program's main has: the pod, and what its plan says of isolators and variables.
 	var (
@@ -23,36 +20,27 @@ func Example() {
 
 	// The caller's side: a row in the table of call-ins.
 	callIns := callins.CallIns()
-	callIns["processes"] = callins.PrintDocument("processes")
+	callIns["pid"] = callins.PrintDocument("pid")
 
 	// The supervisor's side: a row in the table of the server's handlers.
 	handlers := callins.Handlers(pod, isolators, env)
-	handlers["processes"] = callins.ServeDocument(processesOf(pod))
+	handlers["pid"] = callins.ServeDocument(pidOf(pod))
 	server := callins.Server{Handlers: handlers}
 
 	_, _ = callIns, server
 }
 
-func processesOf(pod *supervisor.Pod) func(context.Context, *callins.Call) (any, error) {
+func pidOf(pod *supervisor.Pod) func(context.Context, *callins.Call) (any, error) {
 	return func(ctx context.Context, call *callins.Call) (any, error) {
 		if len(call.Args()) != 1 {
 			return nil, fmt.Errorf("want one argument, the app's name, have %d", len(call.Args()))
 		}
-		pids, err := pod.Processes(call.Args()[0])
-		if err != nil {
-			return nil, err
-		}
-		numbers := make([]int, 0, len(pids))
-		for _, pid := range pids {
-			number, err := call.Process(ctx, pid)
-			switch {
-			case errors.Is(err, unix.ESRCH): // it has ended since
-			case err != nil:
-				return nil, err
-			default:
-				numbers = append(numbers, number)
+		name := call.Args()[0]
+		for _, app := range pod.Status() {
+			if app.Name == name && app.State == supervisor.StateRunning {
+				return call.Process(ctx, app.PID)
 			}
 		}
-		return numbers, nil
+		return nil, fmt.Errorf("app %q is not running", name)
 	}
 }

@@ -214,36 +214,6 @@ func (p *Pod) Status() []AppStatus {
 	return all
 }
 
-// Processes returns the processes of an app as numbers of the supervisor's PID
-// namespace: the main process first, then the others in the container's cgroup in any order,
-// including commands of Exec and their descendants, but no handlers. A process may have ended
-// by the time that the caller looks. The errors are ErrNoApp and ErrNotRunning, wrapped, or any other.
-func (p *Pod) Processes(app string) ([]int, error) {
-	a, err := p.find(app)
-	if err != nil {
-		return nil, err
-	}
-	r, err := a.join()
-	if err != nil {
-		return nil, err
-	}
-	defer r.sessions.Done()
-	pids, err := r.main.PIDs()
-	if closed(r.child.Done()) {
-		return nil, fmt.Errorf("app %q: %w", app, ErrNotRunning)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list processes of app %q: %w", app, err)
-	}
-	all := []int{r.child.PID()}
-	for _, pid := range pids {
-		if pid != all[0] {
-			all = append(all, pid)
-		}
-	}
-	return all, nil
-}
-
 func (p *Pod) find(name string) (*app, error) {
 	for _, a := range p.apps {
 		if a.Name == name {

@@ -33,7 +33,7 @@ type run struct {
 	// abandoned is closed by killAll when it no longer waits for sessions that do not end.
 	// The sessions and their callers read it.
 	abandoned chan struct{}
-	// sessions counts commands, starts of commands, and other users of main. join adds to it, with
+	// sessions counts commands and starts of commands. join adds to it, with
 	// app.mu held and before ended is closed; killAll waits for it.
 	sessions sync.WaitGroup
 
