@@ -74,7 +74,7 @@ func (p *Pod) guardLife() {
 // hierarchy (memory.min): where the cgroup around both is full, the kernel takes the apps' pages first. Version 1 has
 // no such file, nor has a hierarchy without the memory controller.
 func reserveMemory(leaf string) error {
-	const reserve = 16 << 20 // several times what they use
+	const reserve = 16 << 20 // as apps leave to them (leaveRoomForStager of package cgroup)
 	err := os.WriteFile(filepath.Join(leaf, "memory.min"), []byte(strconv.Itoa(reserve)), 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -33,7 +33,8 @@ type Server struct {
 
 // Handler answers one call, on a goroutine of its own; the Server closes the
 // connection afterwards. A request that it refuses, it answers with the reason; it
-// returns an error if the caller could not be answered. Once ctx is done it must return soon.
+// returns an error if the caller could not be answered. Once ctx is done it must return within
+// seconds: the pod's end waits for it.
 type Handler func(ctx context.Context, call *Call) error
 
 // Call is a request that a Handler answers. A document's function takes Args and

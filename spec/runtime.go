@@ -87,7 +87,8 @@ type Container interface {
 	// being forked: the supervisor repeats it until PIDs is empty. An empty or missing cgroup is no error.
 	Kill() error
 
-	// Destroy removes the container's cgroup and state. All its processes have ended.
+	// Destroy removes the container's cgroup and state. Its processes have ended, except those that have survived
+	// SIGKILL for seconds: what they prevent from being removed is an error.
 	Destroy() error
 }
 
@@ -96,6 +97,7 @@ type OOMReporter interface {
 	Container
 
 	// OOMKilled returns whether an out-of-memory kill ended the main process. The supervisor calls it at most once,
-	// before Destroy, if a SIGKILL that the supervisor did not send ended the main process.
+	// before Destroy, if a SIGKILL ended the main process before the supervisor forced the pod's end. The SIGKILL may
+	// be the app's stop signal.
 	OOMKilled() bool
 }

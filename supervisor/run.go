@@ -17,8 +17,8 @@ import (
 // output is not in the log yet: a log that is stuck may never take it.
 const lastOutputLimit = 5 * time.Second
 
-// outputLimit bounds the wait for the last output itself, within the pod's stop: a log, or the file of a daemon such as
-// a terminal that is stopped, may never take it. A restart waits for it.
+// outputLimit bounds the wait of each container's end for the last output itself: a log, or the file of a daemon such
+// as a terminal that is stopped, may never take it. Only the app's next run waits until it is taken.
 const outputLimit = 10 * time.Second
 
 // run is one run of an app: handlers, main process, and the commands of Exec, its sessions.

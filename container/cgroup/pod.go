@@ -56,7 +56,8 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 // runtime that cannot make a thread ends the program.
 const stagerTasks = 128
 
-// stagerMemory is how many bytes apps leave to the stager likewise, several times what it uses. Apps that use up
+// stagerMemory is how many bytes apps leave to the stager likewise: five times what it uses at rest, because apps make
+// it use more, as by requests to the metadata service, which bounds their memory. Apps that use up
 // their memory reach their own limit first, and the kernel then looks among them for a process to kill: not at the
 // supervisor, whose oom_score_adj an app of user 0 can raise by the number of one of its threads (/proc/TID).
 const stagerMemory = 16 << 20
