@@ -3,10 +3,8 @@ package images
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,18 +23,18 @@ type Account struct {
 }
 
 // ReadAccounts reads /etc/passwd and /etc/group by read, which returns at most MaxAccounts bytes of a file, and an
-// error that is fs.ErrNotExist for none.
+// error that is fs.ErrNotExist for none. If one file cannot be read, the accounts are those of the other.
 func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, err error) {
 	for path, lines := range map[string]*[][]string{"etc/passwd": &a.users, "etc/group": &a.groups} {
-		text, err := read(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Accounts{}, fmt.Errorf("read /%s: %w", path, err)
+		text, failure := read(path)
+		if failure != nil && !errors.Is(failure, fs.ErrNotExist) {
+			err = fmt.Errorf("read /%s: %w", path, failure)
 		}
 		for line := range strings.Lines(string(text)) {
 			*lines = append(*lines, strings.Split(strings.TrimRight(line, "\r\n"), ":"))
 		}
 	}
-	return a, nil
+	return a, err
 }
 
 // AccountsOf reads the users and groups of an image. Layers are the image's in the order of Catalog.Layers, the top one
@@ -72,40 +70,22 @@ func (a Accounts) listing(name, own string) []int {
 	return all
 }
 
-// readTop reads a file of the topmost layer that has it. A whiteout ends the search.
+// readTop reads a file of the root that layers make.
 func readTop(layers []*Image, name string) ([]byte, error) {
-	for _, layer := range layers {
-		text, err := readIn(layer.Rootfs(), name)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return text, err
-		}
-	}
-	return nil, nil
-}
-
-func readIn(dir, name string) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
+	name, err := Resolve(layers, name, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	for at := name; at != "."; at = path.Dir(at) {
-		info, err := root.Lstat(at)
-		if err == nil && info.Mode()&fs.ModeDevice != 0 {
-			return nil, nil // a whiteout
-		}
+	found, err := (&merged{layers: layers}).find(name)
+	if err != nil {
+		return nil, err
 	}
-	info, err := root.Stat(name)
+	info, err := os.Lstat(found)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > MaxAccounts {
 		return nil, fmt.Errorf("not a file of at most %d bytes", MaxAccounts)
 	}
-	file, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, MaxAccounts))
+	return os.ReadFile(found) // of an image, which does not change
 }

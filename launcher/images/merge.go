@@ -29,7 +29,7 @@ func (s *Store) ExportMerged(order []*Image, to *os.File) (id string, err error)
 	if err != nil {
 		return "", fmt.Errorf("export image %s: %w", order[0].ID, err)
 	}
-	return exportBuilt(order[0], document, merge(layers, isOpaque), to)
+	return exportBuilt(order[0], document, merge(layers, func(e build.Entry) bool { return isOpaque(e.Source) }), to)
 }
 
 // Mergeable reports whether the files of the images are those of their layers, one over the other, and no signature of
@@ -51,9 +51,9 @@ func withoutDependencies(raw []byte) ([]byte, error) {
 }
 
 // isOpaque reports whether a folder hides what the layers below have in it.
-func isOpaque(folder build.Entry) bool {
+func isOpaque(folder string) bool {
 	value := make([]byte, 1)
-	n, err := unix.Lgetxattr(folder.Source, "trusted.overlay.opaque", value)
+	n, err := unix.Lgetxattr(folder, "trusted.overlay.opaque", value)
 	return err == nil && string(value[:n]) == "y"
 }
 

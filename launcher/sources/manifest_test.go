@@ -1,12 +1,17 @@
 package sources
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
+	"kurma.io/stager/launcher/images"
+
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 )
 
 // A configuration of a few megabytes cannot have so many settings that it takes minutes to compare them.
@@ -37,5 +42,36 @@ func TestAVolumeInAnotherIsNoMountPoint(t *testing.T) {
 	want := []mountPoint{{"data", "/data"}, {"data-x", "/data-x"}, {"lib-a", "/lib/a"}, {"var", "/var"}}
 	if diff := cmp.Diff(want, mountPoints(volumes)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An image's user is looked up where the app would look. A number needs no file that can be read.
+func TestUsersAreThoseOfTheImagesFiles(t *testing.T) {
+	const users = "root:x:0:5::/:/bin/sh\napp:x:7:8::/:/bin/sh\n"
+	layers := []*images.Image{{Dir: t.TempDir()}, {Dir: t.TempDir()}} // the lowest first
+	lower, upper := layers[0].Rootfs(), layers[1].Rootfs()
+	if err := errors.Join(os.MkdirAll(lower+"/nix", 0o755), os.MkdirAll(upper+"/etc", 0o755),
+		os.WriteFile(lower+"/nix/passwd", []byte(users), 0o600), os.Symlink("/nix/passwd", upper+"/etc/passwd")); err != nil {
+		t.Fatal(err)
+	}
+	check := func(user, want string) {
+		t.Helper()
+		a, err := appOf(v1.Config{User: user}, layers)
+		if err != nil {
+			t.Errorf("%q: %v", user, err)
+		} else if got := a.User + ":" + a.Group; got != want {
+			t.Errorf("%q: %s, want %s", user, got, want)
+		}
+	}
+	check("app", "app:8")
+	check("", "0:5")
+	check("9", "9:0")
+	if err := errors.Join(os.Remove(lower+"/nix/passwd"), unix.Mkfifo(lower+"/nix/passwd", 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	check("", "0:0")
+	check("9", "9:0")
+	if _, err := appOf(v1.Config{User: "app"}, layers); err == nil || !strings.Contains(err.Error(), `user "app": read /etc/passwd: not a file of`) {
+		t.Errorf("a FIFO: %v", err)
 	}
 }

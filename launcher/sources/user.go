@@ -18,11 +18,12 @@ func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	topFirst := slices.Clone(layers)
 	slices.Reverse(topFirst)
 	accounts, err := images.AccountsOf(topFirst)
-	if err != nil {
-		return err
-	}
 	account, known := accounts.Find(user)
-	if !known {
+	switch {
+	case known: // a number is known also if a file cannot be read
+	case err != nil:
+		return err
+	default:
 		return errors.New("not in the image's /etc/passwd")
 	}
 	a.User, a.Group = user, group
