@@ -55,6 +55,10 @@ func (s *Server) facts(
 		return f, err
 	}
 	f.Account = accountsOf(layers)
+	f.Resolve = func(target string, mounted []string) (string, error) {
+		own := append(spec.SystemFolders(), "/etc/resolv.conf") // for which the stager removes a link of the image
+		return images.Resolve(layers, target, append(own, mounted...))
+	}
 	group, err := cgroups.Open(sandbox.Cgroup)
 	if err != nil {
 		return f, err

@@ -60,6 +60,9 @@ type Facts struct {
 	Image Image
 	// Account looks a user up in the image; ok is false for a name that is not there.
 	Account func(user string) (a Account, ok bool, err error)
+	// Resolve follows the symbolic links of the image on the way to a target, but for links that mounts at other resolved
+	// targets cover.
+	Resolve func(target string, mounted []string) (string, error)
 	// Files are files of the host by their paths in every container of the sandbox.
 	Files map[string]string
 	// Sources are the paths of the configuration's mounts and devices on the host, without symbolic links.
@@ -119,6 +122,9 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	p.User = user
 	binds, err := bindsOf(c, f)
 	if err != nil {
+		return p, err
+	}
+	if err := resolveTargets(binds, f.Resolve); err != nil {
 		return p, err
 	}
 	trees := treesOf(binds)

@@ -3,6 +3,7 @@ package translate
 import (
 	"encoding/json"
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ func facts() Facts {
 		Account: func(user string) (Account, bool, error) {
 			return Account{Group: "8", Groups: []int{9}}, user != "nobody-knows", nil
 		},
+		Resolve:      func(target string, _ []string) (string, error) { return path.Clean(target), nil },
 		Files:        map[string]string{"/etc/hosts": "/sandbox/hosts"},
 		Sources:      map[string]string{"/link": "/real"},
 		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"},
@@ -323,6 +325,9 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := resolveTargets(binds, f.Resolve); err != nil {
+		t.Fatal(err)
+	}
 	var pod Pod
 	volumes, mounts, rules := pod.mount(treesOf(binds), f)
 	want := []records.Tree{{
@@ -340,6 +345,48 @@ func TestMountsInsideOthersAreComposed(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{"cri-1": "private"}, rules.propagation); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A mount is inside another one where the image's links lead it, unless a mount covers the links.
+func TestMountsFollowTheImagesLinks(t *testing.T) {
+	resolve := func(target string, mounted []string) (string, error) { // var/run>/run
+		if target == "/loop" {
+			return "", errors.New("too many links")
+		}
+		if below, linked := strings.CutPrefix(target, "/var/run"); linked && !slices.Contains(mounted, "/var") {
+			return "/run" + below, nil
+		}
+		return target, nil
+	}
+	for targets, want := range map[string]string{
+		"/run /var/run/secrets/x":      "/run[secrets/x]",
+		"/var/run/secrets/x /run":      "/run[secrets/x]",
+		"/var/run/secrets/x /var/run":  "/run[secrets/x]",
+		"/var/run/secrets/x /var":      "/var[run/secrets/x]",
+		"/var/run/secrets/x /run /var": "/run[] /var[run/secrets/x]",
+		"/var/run/secrets/x /runs":     "/run/secrets/x[] /runs[]",
+		"/loop":                        "mount target /loop: too many links",
+	} {
+		var binds []records.Bind
+		for target := range strings.FieldsSeq(targets) {
+			binds = append(binds, records.Bind{Target: target})
+		}
+		var got []string
+		if err := resolveTargets(binds, resolve); err != nil {
+			got = append(got, err.Error())
+			binds = nil
+		}
+		for _, tree := range treesOf(binds) {
+			var inner []string
+			for _, b := range tree.Inner {
+				inner = append(inner, b.Target)
+			}
+			got = append(got, tree.Target+"["+strings.Join(inner, " ")+"]")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s", targets, got, want)
+		}
 	}
 }
 
