@@ -5,102 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"kurma.io/stager/cri/imageindex"
-	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/images"
-	"kurma.io/stager/launcher/sources"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/signing"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // storePrefix begins a reference to an image that an administrator has imported: aci/NAME[:VERSION].
 const storePrefix = "aci/"
-
-// pulledName is the name of all images that are pulled: the index knows of which registries they are.
-const pulledName = "pulled"
-
-func (s *Server) cacheDir() string { return filepath.Join(s.config.State, "cache") }
-
-// PullImage implements the CRI.
-func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
-	text := r.GetImage().GetImage()
-	if strings.HasPrefix(text, storePrefix) {
-		return s.pullFromStore(text)
-	}
-	ref, err := imageindex.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: image %q: %w", errInvalid, text, err)
-	}
-	credentials, err := credentialsOf(r.GetAuth())
-	if err != nil {
-		return nil, err
-	}
-	fetcher := &sources.Fetcher{
-		Store: s.images, Cache: s.cacheDir(), MaxSize: daemon.DefaultMaxImage,
-		Insecure: s.config.InsecureRegistries, Keychain: credentials, Name: pulledName,
-	}
-	digest, err := fetcher.Digest(ctx, ref.Tag+ref.Digest)
-	if err != nil {
-		return nil, fmt.Errorf("pull %s: %w", text, err)
-	}
-	release, err := s.images.KeepLayers() // the image is no leftover of a pull until the index has it
-	if err != nil {
-		return nil, fmt.Errorf("pull %s: %w", text, err)
-	}
-	defer release()
-	image, err := fetcher.Import(ctx, "docker://"+ref.Repository+"@"+digest)
-	if err != nil {
-		return nil, fmt.Errorf("pull %s: %w", text, err)
-	}
-	return &runtimeapi.PullImageResponse{ImageRef: image.ID}, s.index.Add(image.ID, ref, digest)
-}
-
-// pullFromStore finds an image that an operator has imported.
-func (s *Server) pullFromStore(text string) (*runtimeapi.PullImageResponse, error) {
-	image, err := s.findImage(text)
-	if err == nil && image == nil {
-		err = fmt.Errorf("image %q: %w: import it with launcher image import", text, images.ErrNotFound)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.PullImageResponse{ImageRef: image.ID}, nil
-}
-
-// credential is the credentials of one pull, for whatever registry it asks.
-type credential authn.AuthConfig
-
-// Resolve implements authn.Keychain.
-func (c credential) Resolve(authn.Resource) (authn.Authenticator, error) {
-	return authn.FromConfig(authn.AuthConfig(c)), nil
-}
-
-// credentialsOf returns the credentials of a request; without any the registry is asked anonymously.
-func credentialsOf(a *runtimeapi.AuthConfig) (authn.Keychain, error) {
-	c := credential{
-		Username: a.GetUsername(), Password: a.GetPassword(),
-		IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken(),
-	}
-	if c.Username == "" && a.GetAuth() != "" {
-		c.Auth = a.GetAuth()
-		full := authn.AuthConfig(c)
-		text := fmt.Sprintf(`{"auth":%q}`, c.Auth)
-		if err := full.UnmarshalJSON([]byte(text)); err != nil {
-			return nil, fmt.Errorf("%w: auth is not USER:PASSWORD in base64", errInvalid)
-		}
-		c = credential(full)
-	}
-	return c, nil
-}
 
 // findImage returns the image that a reference means: an ID, a tag, a digest, or aci/NAME[:VERSION]; nil for none.
 func (s *Server) findImage(ref string) (*imageindex.Image, error) {

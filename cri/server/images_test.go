@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"kurma.io/stager/cri/imageindex"
@@ -67,6 +69,10 @@ func TestPullHasItsOwnCredentials(t *testing.T) {
 		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: address + "/box:1"}, Auth: auth})
 		return err
 	}
+	// The store has the image, which no one else may use.
+	if err := pull(&runtimeapi.AuthConfig{Username: "me", Password: "secret"}); err != nil {
+		t.Fatal(err)
+	}
 	both := base64.StdEncoding.EncodeToString([]byte("me:secret"))
 	for name, test := range map[string]struct {
 		auth *runtimeapi.AuthConfig
@@ -82,6 +88,76 @@ func TestPullHasItsOwnCredentials(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(strings.ToUpper(err.Error()), strings.ToUpper(test.want)) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// A registry counts a GET of a manifest as a pull. An image that was pulled from the repository before needs none, unless the
+// store has lost a part of it.
+func TestAnUnchangedImageIsNotPulledAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	var pulls atomic.Int32
+	var noHead atomic.Bool
+	all := registry.New()
+	address, config := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch manifest := strings.Contains(r.URL.Path, "/manifests/"); {
+		case manifest && r.Method == http.MethodHead && noHead.Load():
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		case manifest && r.Method == http.MethodGet:
+			pulls.Add(1)
+		}
+		all.ServeHTTP(w, r)
+	})), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{"/box:1", "/box:2", "/other:1"} {
+		ref, err := name.ParseReference(address + tag)
+		if err == nil {
+			err = remote.Write(ref, image)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var id string
+	check := func(tag string, want bool) {
+		t.Helper()
+		pulls.Store(0)
+		r, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: address + tag}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = cmp.Or(id, r.ImageRef)
+		found, err := s.findImage(address + tag)
+		if r.ImageRef != id || found == nil || found.ID != id || (pulls.Load() > 0) != want {
+			t.Errorf("%s: %s, want %s; found %v, %v; %d manifests", tag, r.ImageRef, id, found, err, pulls.Load())
+		}
+	}
+	check("/box:1", true)
+	check("/box:1", false)
+	check("/box:2", false)
+	check("/other:1", true)
+	layers, err := s.imageOf(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(layers[1].Dir, filepath.Join(t.TempDir(), "layer")); err != nil {
+		t.Fatal(err)
+	}
+	check("/box:1", true)
+	noHead.Store(true)
+	check("/box:1", true)
+	if layers, err = s.imageOf(id); err != nil || len(layers) != 2 {
+		t.Errorf("%v, %v", layers, err)
 	}
 }
 

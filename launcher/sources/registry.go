@@ -77,7 +77,9 @@ func (f *Fetcher) keychain() authn.Keychain {
 }
 
 // Digest asks a registry what [HOST/]NAME[:TAG|@DIGEST] means now, and returns the digest of the image or, if the
-// registry has the image for several machines, of its index.
+// registry has the image for several machines, of its index. The registry checks the credentials as for the image
+// itself. Docker Hub counts a GET of a manifest as a pull, and no HEAD. A GET follows if HEAD fails, because some
+// registries do not answer HEAD, and only GET has an error's text.
 func (f *Fetcher) Digest(ctx context.Context, text string) (string, error) {
 	ref, err := f.parse(text)
 	if err != nil {
@@ -85,7 +87,11 @@ func (f *Fetcher) Digest(ctx context.Context, text string) (string, error) {
 	}
 	base := f.transport()
 	defer base.CloseIdleConnections()
-	found, err := remote.Get(ref, f.options(ctx, base)...)
+	options := f.options(ctx, base)
+	if found, err := remote.Head(ref, options...); err == nil {
+		return found.Digest.String(), nil
+	}
+	found, err := remote.Get(ref, options...)
 	if err != nil {
 		return "", err
 	}
