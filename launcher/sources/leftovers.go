@@ -44,12 +44,13 @@ func lockFolder(path string, how int) (*os.File, error) {
 	}
 }
 
-// forgetGone removes what the cache notes of images that the store does not have any more, as far as it can.
+// forgetGone removes what the cache notes of images that the store does not have any more, as far as it can. Another
+// import may be writing a note: a replacement, whose name has a dot, is not whole yet, see jsonfile.Replace.
 func (f *Fetcher) forgetGone() {
 	for _, kind := range []string{"refs", "layers"} {
 		notes, _ := filepath.Glob(filepath.Join(f.Cache, kind, "*"))
 		for _, note := range notes {
-			if id, err := os.ReadFile(note); err == nil && !f.Store.Has(string(id)) {
+			if id, err := os.ReadFile(note); err == nil && filepath.Ext(note) == "" && !f.Store.Has(string(id)) {
 				_ = os.Remove(note)
 			}
 		}

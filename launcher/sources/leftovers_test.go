@@ -72,7 +72,14 @@ func TestNotesOfImagesThatAreGoneAreRemoved(t *testing.T) {
 	if _, err := f.Store.Remove(t.Context(), func(all []*images.Image, _ bool) ([]*images.Image, error) { return all, nil }); err != nil {
 		t.Fatal(err)
 	}
+	written := f.cached("refs", "of another import") + ".new-1" // and not yet renamed
+	if err := os.WriteFile(written, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	paths := []string{importSized(2), importSized(3)}
+	if err := os.Remove(written); err != nil {
+		t.Errorf("note that another import writes: %v", err)
+	}
 	for _, path := range paths {
 		if f.Known(path) == nil || f.known("layers", path) == nil {
 			t.Errorf("%s is not known", path)
