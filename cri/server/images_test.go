@@ -91,6 +91,38 @@ func TestPullHasItsOwnCredentials(t *testing.T) {
 	}
 }
 
+// A pulled image, which may be private, has no name and no ID below aci/.
+func TestPulledImagesAreNotFoundInTheStore(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test must run as root")
+	}
+	address, config := guarded(t), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := &runtimeapi.AuthConfig{Username: "me", Password: "secret"}
+	if _, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: address + "/box:1"}, Auth: me}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.images.List()
+	if err != nil || len(all) != 2 { // the image and its layer
+		t.Fatalf("%v, %v", all, err)
+	}
+	for _, image := range all {
+		for _, name := range []string{image.Versioned(), image.Manifest.Name, image.ID, image.ID[:12], image.ID[7:12]} {
+			spec := &runtimeapi.ImageSpec{Image: "aci/" + name + ":latest"}
+			if _, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec}); !errors.Is(err, images.ErrNotFound) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if r, err := s.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: spec}); r.GetImage() != nil || err != nil {
+				t.Errorf("%s: %v, %v", name, r, err)
+			}
+		}
+	}
+}
+
 // A registry counts a GET of a manifest as a pull. An image that was pulled from the repository before needs none, unless the
 // store has lost a part of it.
 func TestAnUnchangedImageIsNotPulledAgain(t *testing.T) {
