@@ -73,6 +73,9 @@ func TestLimitsHoldFromTheStart(t *testing.T) {
 			t.Fatalf("%v", s)
 		}
 	}
+	if _, err := os.Stat(cgroupFile(filepath.Join(p.cgroup, "kurma-"+p.id), "memory", "", "")); err != nil {
+		t.Errorf("the sandbox's cgroup, which says what can be limited, has ended with its containers: %v", err)
+	}
 	id, err := p.createContainer(p.limited("sleep 1000", &runtimeapi.LinuxContainerResources{CpusetCpus: "4000"}))
 	if err != nil {
 		t.Fatal(err)

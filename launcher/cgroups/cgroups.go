@@ -93,7 +93,7 @@ func hierarchies(mounts []*mountinfo.Info) []Hierarchy {
 func (g *Group) Dir(h Hierarchy) string { return filepath.Join(h.Mount, g.Path) }
 
 // Make makes the group in every hierarchy, its parents included. In a v2 hierarchy it
-// enables all controllers for the group.
+// enables all controllers for the group. Only the group's own Remove removes it, and not that of a group in it.
 func (g *Group) Make() error {
 	for _, h := range g.Hierarchies {
 		if err := g.makeIn(h); err != nil {
@@ -126,9 +126,9 @@ func (g *Group) descend(h Hierarchy) error {
 		parent := dir
 		dir = filepath.Join(dir, name)
 		switch err := os.Mkdir(dir, 0o755); {
-		case err == nil:
+		case err == nil && dir != g.Dir(h): // the group itself goes by its own Remove
 			mark(dir)
-		case !errors.Is(err, fs.ErrExist):
+		case err != nil && !errors.Is(err, fs.ErrExist):
 			return err
 		}
 		if h.cpuset() {
@@ -140,8 +140,8 @@ func (g *Group) descend(h Hierarchy) error {
 	return nil
 }
 
-// madeHere is the extended attribute of groups that a launcher has made. The launcher that
-// removes the last pod removes them, and not the administrator's groups.
+// madeHere is the extended attribute of groups that a launcher has made as parents. The launcher that removes the last
+// pod removes them, and not the groups of the administrator or of a sandbox, which pods are made in.
 const madeHere = "trusted.kurma.launcher"
 
 // mark marks a group as made by a launcher. If that fails the administrator must remove it.

@@ -181,6 +181,23 @@ func TestParentsAreRemovedUpwards(t *testing.T) {
 	}
 }
 
+// A sandbox keeps its group when its last container ends.
+func TestAGroupStaysWhenTheGroupsInItAreRemoved(t *testing.T) {
+	g := newGroup(t)
+	child, err := Open(g.Path + "/child")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(child.Make(), child.Remove()); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range g.Hierarchies {
+		if !exists(g.Dir(h)) {
+			t.Errorf("%s is gone", g.Dir(h))
+		}
+	}
+}
+
 // A launcher was killed after it had made a parent and before it marked it.
 func TestAnUnmarkedParentOfAKilledLauncherIsRemoved(t *testing.T) {
 	g, err := Open(fmt.Sprintf("kurma-cgroups-test-unmarked-%d/pod", os.Getpid()))
