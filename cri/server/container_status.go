@@ -28,8 +28,8 @@ const (
 	notKnown    = 255 // the exit code of one that has ended nobody knows how
 )
 
-// withoutStager is why a container did not start whose server was killed before it could record a reason.
-const withoutStager = "the stager did not start, and the server was killed meanwhile"
+// serverKilled is why a container did not start whose server was killed before it could record a reason.
+const serverKilled = "the server was killed while the container was starting"
 
 // lifeOf finds out where a container is.
 func (s *Server) lifeOf(r records.Container) (life, error) {
@@ -46,13 +46,13 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 	case pod == nil && !r.Started.IsZero():
 		return lost(r, "the pod of the container is gone"), nil
 	case pod == nil:
-		return notStarted(r, withoutStager), nil
+		return notStarted(r, serverKilled), nil
 	}
 	switch {
 	case pod.Damage != nil:
 		return lost(r, pod.Damage.Error()), nil
 	case pod.Ended() && pod.State.Stager.PID == 0:
-		return notStarted(r, withoutStager), nil
+		return notStarted(r, serverKilled), nil
 	}
 	return lifeOfPod(r, pod), nil
 }

@@ -79,8 +79,11 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 	if err := launch.Start(ctx); err != nil {
 		return err
 	}
-	r.Started = time.Now()
-	if err := errors.Join(s.records.WriteContainer(*r), limitStarted(launch.Pod(), *r)); err != nil {
+	if err = limitStarted(launch.Pod(), *r); err == nil {
+		r.Started = time.Now() // see findStrayPods
+		err = s.records.WriteContainer(*r)
+	}
+	if err != nil {
 		return errors.Join(err, s.killStarted(ctx, launch.Pod()))
 	}
 	return nil

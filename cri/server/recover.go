@@ -50,12 +50,12 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 func (s *Server) endStrayPods(ctx context.Context) (ended []*pods.Pod, err error) {
 	strays, err := s.findStrayPods()
 	for _, pod := range strays {
-		if pod.State.Phase == pods.Starting || pod.Damage != nil {
-			err = errors.Join(err, s.pods.Remove(ctx, pod, true))
+		if pod.Ended() && pod.Damage == nil {
+			ended = append(ended, pod)
 			continue
 		}
 		s.pods.Kill(pod.Plan.UUID)
-		ended = append(ended, pod)
+		err = errors.Join(err, s.pods.Remove(ctx, pod, true))
 	}
 	return ended, err
 }
@@ -158,15 +158,16 @@ func (s *Server) findStrayPods() ([]*pods.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]bool)
+	started := make(map[string]bool) // of the pods that have a container
 	for _, c := range containers {
-		known[c.PodUUID] = true
+		started[c.PodUUID] = !c.Started.IsZero()
 	}
 	all, err := s.pods.List()
-	// A pod that is damaged may run although its container counts as ended. A pod that starts is waited for by nobody:
-	// kubelet was told that it did not, and starts another.
+	// A pod that is damaged may run although its container counts as ended. A pod whose start the server did not finish
+	// may lack its limits, and kubelet was told that it did not start.
 	return slices.DeleteFunc(all, func(pod *pods.Pod) bool {
-		return known[pod.Plan.UUID] && !jsonfile.IsDamage(pod.Damage) && pod.State.Phase != pods.Starting
+		finished, known := started[pod.Plan.UUID]
+		return known && !jsonfile.IsDamage(pod.Damage) && (finished || pod.Ended())
 	}), err
 }
 

@@ -76,16 +76,45 @@ func TestLeftoversOfPullsAreRemoved(t *testing.T) {
 	}
 }
 
-// A pod whose start nobody waits for any more is ended: its container counted as created, and kubelet started another.
+// A pod whose start the server did not finish is ended: it may lack its limits, and kubelet was told that it failed.
 func TestPodsInTheirStartAreRemoved(t *testing.T) {
-	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
-	dir := t.TempDir()
-	store, err := records.Open(dir)
-	if err != nil {
-		t.Fatal(err)
+	for name, test := range map[string]struct {
+		phase   pods.Phase
+		started time.Time // by the record
+		want    runtimeapi.ContainerState
+	}{
+		"starting":         {pods.Starting, time.Time{}, runtimeapi.ContainerState_CONTAINER_EXITED},
+		"without limits":   {pods.Running, time.Time{}, runtimeapi.ContainerState_CONTAINER_EXITED},
+		"stopping":         {pods.Stopping, time.Time{}, runtimeapi.ContainerState_CONTAINER_EXITED},
+		"started, running": {pods.Running, time.Now(), runtimeapi.ContainerState_CONTAINER_RUNNING},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
+			dir := t.TempDir()
+			store, err := records.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Server{records: store, pods: pods.Open(dir, "kurma-cri-test")}
+			runMonitor(t, dir, uuid, test.phase)
+			c := records.Container{ID: records.NewID(), PodUUID: uuid, Started: test.started}
+			if err := store.WriteContainer(c); err != nil {
+				t.Fatal(err)
+			}
+			s.findLeftovers(t.Context())
+			l, err := s.lifeOf(c)
+			failed := test.want == runtimeapi.ContainerState_CONTAINER_EXITED
+			if err != nil || l.state != test.want || failed != (l.reason == "StartError") {
+				t.Errorf("%+v, %v", l, err)
+			}
+		})
 	}
-	s := &Server{records: store, pods: pods.Open(dir, "kurma-cri-test")}
-	lock := hold(t, writePod(t, dir, uuid, pods.State{Phase: pods.Starting}))
+}
+
+// runMonitor writes a pod in that phase, whose monitor is a process that ends with the test.
+func runMonitor(t *testing.T, dir, uuid string, phase pods.Phase) {
+	t.Helper()
+	lock := hold(t, writePod(t, dir, uuid, pods.State{Phase: phase}))
 	monitor := exec.Command("sleep", "1000")
 	monitor.ExtraFiles = []*os.File{lock}
 	if err := surroundings.Start(monitor); err != nil {
@@ -96,18 +125,9 @@ func TestPodsInTheirStartAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := pods.State{Phase: pods.Starting, Monitor: pods.Process{PID: monitor.Process.Pid, Start: stat.Start}}
+	state := pods.State{Phase: phase, Monitor: pods.Process{PID: monitor.Process.Pid, Start: stat.Start}}
 	if err := errors.Join(lock.Close(), jsonfile.Write(filepath.Join(dir, uuid, "state.json"), state)); err != nil {
 		t.Fatal(err)
-	}
-	c := records.Container{ID: records.NewID(), PodUUID: uuid}
-	if err := store.WriteContainer(c); err != nil {
-		t.Fatal(err)
-	}
-	s.findLeftovers(t.Context())
-	l, err := s.lifeOf(c)
-	if err != nil || l.state != runtimeapi.ContainerState_CONTAINER_EXITED || l.reason != "StartError" {
-		t.Errorf("%+v, %v", l, err)
 	}
 }
 
