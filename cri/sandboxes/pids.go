@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"kurma.io/stager/launcher/networks"
 
@@ -40,8 +40,8 @@ const nobody = 65534
 // Hold is the main function of a holder, in a mount namespace of its own. It writes a byte when it has nothing that an
 // app in its namespace could want, and returns an error if it is not confirmed by a byte then.
 func Hold(confirmation io.Reader, confined io.Writer) error {
-	signal.Ignore() // all: the namespace's processes must not end it; and the kernel collects whose parent ignores SIGCHLD
 	err := leaveHost()
+	ignoreAll()
 	if err == nil {
 		_, err = confined.Write([]byte{1})
 	}
@@ -78,6 +78,18 @@ func leaveHost() error {
 	// Without user 0 a process has no capabilities, and is not dumpable. These calls are for all threads.
 	return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(nobody, nobody, nobody),
 		syscall.Setresuid(nobody, nobody, nobody))
+}
+
+// ignoreAll ignores all signals: the namespace's processes must not end the holder, and the kernel collects the
+// children of a process that ignores SIGCHLD. signal.Ignore leaves the Go runtime's handlers of faults, which end the
+// process for a signal that rt_sigqueueinfo(2) has sent; a true fault ends a process that ignores its signal. It must
+// be called after the last change of the user: the Go runtime changes all threads by a signal.
+func ignoreAll() {
+	const last, maskSize, ignore = 64, 8, 1 // SIG_IGN
+	action := [5]uintptr{ignore}            // the handler first, as the kernel has it (rt_sigaction(2))
+	for s := range uintptr(last) {          // which fails for SIGKILL and SIGSTOP alone
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, s+1, uintptr(unsafe.Pointer(&action)), 0, maskSize, 0, 0)
+	}
 }
 
 // PIDs returns the file that pins the PID namespace of the sandbox in that folder. It makes the namespace if there is

@@ -77,6 +77,7 @@ func (p *pod) checkHolder() {
 	for _, line := range []string{
 		"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n",
 		"CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
+		"SigIgn:\tfffffffffffbfeff\n", // all but SIGKILL and SIGSTOP
 	} {
 		if !strings.Contains(string(status), line) {
 			p.Errorf("the holder's status has no %q: %s", line, status)
