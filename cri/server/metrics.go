@@ -139,7 +139,8 @@ func (s *Server) containerMetrics(
 	}
 	values.addMemory(files)
 	values.addDevices(files)
-	values.addProcesses(group, r)
+	pids, _ := group.PIDsBelow(appGroup(r)) // what cannot be read is not counted
+	values.addProcesses(pids)
 	values.add("container_start_time_seconds", uint64(cmp.Or(r.Started, pod.State.Created).Unix()))
 	values.add("container_last_seen", uint64(time.Now().Unix()))
 	values.addRequested(asked)
@@ -190,23 +191,41 @@ func deviceName(numbers string) string {
 	return "/dev/" + filepath.Base(link)
 }
 
-// addProcesses counts the descriptors of a container's processes.
-func (r *readings) addProcesses(group *cgroups.Group, c records.Container) {
-	pids, _ := group.PIDsBelow(appGroup(c)) // what cannot be read is not counted
-	var descriptors, sockets uint64
+// mostDescriptors is of how many descriptors a container has metrics: each takes microseconds, and an app may have many
+// millions.
+const mostDescriptors = 10_000
+
+// addProcesses counts processes and their descriptors, if these are not too many.
+func (r *readings) addProcesses(pids []int) {
+	r.add("container_processes", uint64(len(pids)))
+	var descriptors, sockets int
 	for _, pid := range pids {
-		dir := fmt.Sprintf("/proc/%d/fd", pid)
-		entries, _ := os.ReadDir(dir) // none of a process that has just ended
-		for _, e := range entries {
-			descriptors++
-			if target, _ := os.Readlink(filepath.Join(dir, e.Name())); strings.HasPrefix(target, "socket:") {
+		files := descriptorsOf(pid, mostDescriptors+1-descriptors)
+		if descriptors += len(files); descriptors > mostDescriptors {
+			return
+		}
+		for _, file := range files {
+			if target, _ := os.Readlink(file); strings.HasPrefix(target, "socket:") {
 				sockets++
 			}
 		}
 	}
-	r.add("container_processes", uint64(len(pids)))
-	r.add("container_file_descriptors", descriptors)
-	r.add("container_sockets", sockets)
+	r.add("container_file_descriptors", uint64(descriptors))
+	r.add("container_sockets", uint64(sockets))
+}
+
+// descriptorsOf returns the files of a process's descriptors, at most that many; none of a process that has just ended.
+func descriptorsOf(pid, most int) []string {
+	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	files, _ := dir.Readdirnames(most)
+	for i, name := range files {
+		files[i] = filepath.Join(dir.Name(), name)
+	}
+	return files
 }
 
 // addRequested adds the limits that kubelet has asked for. No limit of memory is 0; no quota is no value, because the
