@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/cri/records"
@@ -54,6 +55,8 @@ func (s *Server) facts(
 	if f.Image, err = describeApp(layers[0]); err != nil {
 		return f, err
 	}
+	hostname := translate.Variable{Name: "HOSTNAME", Value: sandbox.Hostname} // as other runtimes have it
+	f.Image.Env = slices.Insert(f.Image.Env, 0, hostname)
 	f.Account = accountsOf(layers)
 	f.Resolve = func(target string, mounted []string) (string, error) {
 		own := append(spec.SystemFolders(), "/etc/resolv.conf") // for which the stager removes a link of the image

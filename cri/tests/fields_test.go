@@ -41,13 +41,13 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 		edit   func(*runtimeapi.ContainerConfig)
 		want   string
 	}{
-		"environment": {"echo $FROM $A", func(c *runtimeapi.ContainerConfig) {
-			c.Envs = []*runtimeapi.KeyValue{{Key: "FROM", Value: []byte("pod")}, {Key: "A", Value: []byte("1")}, {Key: "A", Value: []byte("2")}}
-		}, "pod 2\n"},
+		"environment": {"echo $FROM $A $HOSTNAME", func(c *runtimeapi.ContainerConfig) {
+			c.Envs = []*runtimeapi.KeyValue{{Key: "FROM", Value: []byte("pod")}, {Key: "A", Value: []byte("1")}, {Key: "A", Value: []byte("2")}, {Key: "HOSTNAME", Value: []byte("own")}}
+		}, "pod 2 own\n"},
 		"environment with any names": {"tr '\\0' '\\n' </proc/$$/environ | grep -E 'dot|1st|a b' | sort", func(c *runtimeapi.ContainerConfig) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "dot.dash-x", Value: []byte("1")}, {Key: "1st", Value: []byte("2")}, {Key: "a b/!", Value: []byte("3=4")}}
 		}, "1st=2\na b/!=3=4\ndot.dash-x=1\n"},
-		"environment of the pod alone": {"env | grep -vE '^(PATH|HOME|PWD|SHLVL)='", nil, "FROM=image\n"},
+		"environment of the pod alone": {"env | grep -vE '^(PATH|HOME|PWD|SHLVL)=' | sort", nil, "FROM=image\nHOSTNAME=" + p.config.Hostname + "\n"},
 		"folder that is missing":       {"pwd; ls -ld . | cut -c 1-10", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/new/folder" }, "/new/folder\ndrwxr-xr-x\n"},
 		"arguments":                    {"", func(c *runtimeapi.ContainerConfig) { c.Command, c.Args = []string{"echo", "a"}, []string{"b", "c"} }, "a b c\n"},
 		"folder":                       {"pwd", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/tmp" }, "/tmp\n"},
