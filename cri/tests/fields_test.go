@@ -48,6 +48,7 @@ func TestFieldsOfConfigurationsAreHeeded(t *testing.T) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "dot.dash-x", Value: []byte("1")}, {Key: "1st", Value: []byte("2")}, {Key: "a b/!", Value: []byte("3=4")}}
 		}, "1st=2\na b/!=3=4\ndot.dash-x=1\n"},
 		"environment of the pod alone": {"env | grep -vE '^(PATH|HOME|PWD|SHLVL)=' | sort", nil, "FROM=image\nHOSTNAME=" + p.config.Hostname + "\n"},
+		"ports and pings of any user":  {"cd /proc/sys/net/ipv4; cat ip_unprivileged_port_start ping_group_range", nil, "0\n0\t2147483647\n"},
 		"folder that is missing":       {"pwd; ls -ld . | cut -c 1-10", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/new/folder" }, "/new/folder\ndrwxr-xr-x\n"},
 		"arguments":                    {"", func(c *runtimeapi.ContainerConfig) { c.Command, c.Args = []string{"echo", "a"}, []string{"b", "c"} }, "a b c\n"},
 		"folder":                       {"pwd", func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/tmp" }, "/tmp\n"},
