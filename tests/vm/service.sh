@@ -107,6 +107,7 @@ cat >/etc/cni/net.d/10-bridge.conflist <<-'END'
 END
 check 'the server starts' systemctl enable --now kurma-cri
 check 'the server is ready' kurma-cri status
+check 'its containers inherit no limit of processes' is "$(property LimitNPROC kurma-cri.service)" infinity
 socket=/run/kurma-cri/kurma-cri.sock
 check 'only root may call it' is "$(stat -c %a "$socket")$(stat -c %a "${socket%/*}")" 600700
 launcher --state /var/lib/kurma-cri image import busybox.aci
