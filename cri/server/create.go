@@ -113,16 +113,23 @@ func (s *Server) decide(
 		_ = file.Close()
 	}
 	record := recordOf(sandbox, c, facts, pod)
-	if image, err := s.index.Find(record.ImageID); err != nil {
+	if record.ImageDigest, err = s.digestOf(record.ImageID); err != nil {
 		return records.Container{}, err
-	} else if image != nil && len(image.Digests) > 0 {
-		record.ImageDigest = image.Digests[0]
 	}
 	record.ID = id
 	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
 		return record, err
 	}
 	return record, s.validate(ctx, record)
+}
+
+// digestOf returns HOST/NAME@DIGEST of an image, by the first registry that it was pulled from; "" for none.
+func (s *Server) digestOf(id string) (string, error) {
+	image, err := s.index.Find(id)
+	if err != nil || image == nil || len(image.Digests) == 0 {
+		return "", err
+	}
+	return image.Digests[0], nil
 }
 
 // recordOf is the record of a new container, without its ID.
@@ -142,7 +149,7 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 	}
 	for _, m := range c.GetMounts() {
 		if image, ok := facts.Images[m.GetContainerPath()]; ok {
-			m.Image.ImageRef = image.ID
+			m.Image.ImageRef = image.Ref
 			record.MountedImages = append(record.MountedImages, image.ID)
 		}
 		record.Mounts = append(record.Mounts, encode(m))
