@@ -9,14 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
@@ -103,16 +101,11 @@ func (n *CNI) connect(ctx context.Context, pin string, r *records.Sandbox) error
 	if err != nil {
 		return fmt.Errorf("connect sandbox: %w", err)
 	}
-	results, conf := make(chan types.Result, 1), runtimeConf(pin, *r)
-	err = await(ctx, func() error {
-		result, err := n.cni().AddNetworkList(ctx, list, conf)
-		results <- result
-		return err
-	})
+	result, err := n.cni().AddNetworkList(ctx, list, runtimeConf(pin, *r))
 	if err != nil {
 		return fmt.Errorf("connect sandbox to network %q: %w", list.Name, err)
 	}
-	now, err := types100.NewResultFromResult(<-results)
+	now, err := types100.NewResultFromResult(result)
 	if err != nil {
 		return fmt.Errorf("read result of network %q: %w", list.Name, err)
 	}
@@ -137,31 +130,10 @@ func (n *CNI) disconnect(ctx context.Context, pin string, r records.Sandbox) err
 	if !networks.IsPinned(pin) {
 		pin = "" // as CNI wants it where the namespace is gone
 	}
-	if err := await(ctx, func() error { return n.cni().DelNetworkList(ctx, list, runtimeConf(pin, r)) }); err != nil {
+	if err := n.cni().DelNetworkList(ctx, list, runtimeConf(pin, r)); err != nil {
 		return fmt.Errorf("disconnect sandbox from network %q: %w", list.Name, err)
 	}
 	return nil
-}
-
-// killedPlugin is how long a plugin that was killed may take to end.
-const killedPlugin = time.Second
-
-// await calls f, which has plugins run until ctx ends. A plugin's child that keeps its output open does not hold up the
-// caller any longer.
-func await(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(killedPlugin):
-		return context.Cause(ctx)
-	}
 }
 
 func (n *CNI) cni() *libcni.CNIConfig {

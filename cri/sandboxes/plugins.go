@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
@@ -23,14 +25,18 @@ type plugins struct {
 	version.PluginDecoder
 }
 
-// ExecPlugin implements invoke.Exec.
+// childTime is how long a child of a plugin that has ended may keep the plugin's output open.
+const childTime = time.Second
+
+// ExecPlugin implements invoke.Exec. A plugin that succeeds may leave a child that has its output.
 func (plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	var out, errOut bytes.Buffer
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &out, &errOut
+	cmd.WaitDelay = childTime
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	err := thread.New(cmd.Run) // the signal is about the thread, which lives as long as the plugin
-	if err == nil {
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return out.Bytes(), nil
 	}
 	var said types.Error

@@ -8,11 +8,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/tests/surroundings"
+
+	"golang.org/x/sys/unix"
 )
 
 // connectWord makes this program a server that connects a sandbox by the plugins of a folder.
@@ -67,6 +71,25 @@ func TestPluginsEndWithTheServer(t *testing.T) {
 		text, err := os.ReadFile("/proc/" + number + "/stat")
 		return errors.Is(err, fs.ErrNotExist) || strings.Contains(string(text), ") Z ")
 	})
+}
+
+// A plugin's child that keeps its output open holds up nobody, whether the plugin succeeds or hangs.
+func TestPluginsMayLeaveChildren(t *testing.T) {
+	for end, ok := range map[string]bool{
+		`echo '{"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.1/24"}]}'`: true, "wait": false,
+	} {
+		dir := writePlugin(t, "sleep 1000 & echo $! >${0%/*}/number; "+end)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := connectTest(ctx, dir); (err == nil) != ok {
+			t.Errorf("%s: %v", end, err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "number"))
+		number, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err := errors.Join(err, convErr, unix.Kill(number, unix.SIGKILL)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // The error of a plugin that fails is what the plugin says.
