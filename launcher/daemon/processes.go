@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ type Process struct {
 	UID     string   `json:"uid"`   // effective
 	State   string   `json:"state"` // a letter of proc_pid_stat(5) and its meaning
 	Memory  string   `json:"memory"`
-	Command []string `json:"command"`
+	Command []string `json:"command"` // the first 4 KiB; "…" ends a longer one
 }
 
 // Processes returns the processes of the pod's apps, a zombie included. A pod that has ended has none.
@@ -54,14 +55,35 @@ func readProcess(pid int) (Process, bool) {
 		return p, false
 	}
 	name := p.setStatus(string(status))
-	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
-	for _, word := range bytes.Split(bytes.TrimSuffix(command, []byte{0}), []byte{0}) {
-		p.Command = append(p.Command, strings.ToValidUTF8(string(word), "\ufffd"))
-	}
-	if len(command) == 0 {
+	if p.Command = readCommand(pid); p.Command == nil {
 		p.Command = []string{"[" + name + "]"}
 	}
 	return p, true
+}
+
+// maxCommand limits how much of a command is read, in bytes: an app can make its command as large as its memory.
+const maxCommand = 4 << 10
+
+// readCommand returns a process's command, a long one cut and marked with "…"; nil for a process without, as a zombie.
+func readCommand(pid int) (words []string) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	command, _ := io.ReadAll(io.LimitReader(file, maxCommand+1))
+	if len(command) == 0 {
+		return nil
+	}
+	mark := ""
+	if len(command) > maxCommand {
+		command, mark = command[:wholeRunes(command[:maxCommand])], "…"
+	}
+	for word := range bytes.SplitSeq(bytes.TrimSuffix(command, []byte{0}), []byte{0}) {
+		words = append(words, strings.ToValidUTF8(string(word), "\ufffd"))
+	}
+	words[len(words)-1] += mark
+	return words
 }
 
 // setStatus sets what /proc/PID/status says, and returns the process's name.
