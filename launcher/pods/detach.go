@@ -29,6 +29,7 @@ const controlDescriptor = 3
 // without a message means that the monitor was killed.
 type report struct {
 	Error       string      `json:"error,omitempty"`  // "" when the pod is up
+	State       State       `json:"state,omitzero"`   // when the pod is up: a short pod may be deleted before it is read
 	Output      []AppOutput `json:"output,omitempty"` // of a StartError, as NotExecuted
 	NotExecuted int         `json:"notExecuted,omitempty"`
 	// the monitor has not begun with the pod, so it has not deleted it either
@@ -148,7 +149,8 @@ func (k *Keeper) accept(data []byte) error {
 	if message.Error != "" {
 		return &StartError{Err: errors.New(message.Error), Output: message.Output, NotExecuted: message.NotExecuted}
 	}
-	return k.refresh()
+	k.State = message.State
+	return nil
 }
 
 // Detach starts a monitor that outlives the caller, and returns when the pod is up, see HandOver. Argv is this
@@ -209,7 +211,7 @@ func RunDetached(ctx context.Context, dir string, connector *networks.Connector,
 	ready := false
 	_, err = pod.Run(ctx, !pod.Plan.Remove, func() error {
 		ready = true
-		sent = send(report{})
+		sent = send(report{State: pod.State})
 		return nil
 	})
 	if !ready && err != nil {

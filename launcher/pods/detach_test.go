@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/tests/surroundings"
+
+	"golang.org/x/sys/unix"
 )
 
 // monitorWord makes this program a detached monitor.
@@ -102,5 +107,31 @@ func TestThePodOfAMonitorThatWasKilledIsDeleted(t *testing.T) {
 	}
 	if _, err := os.Stat(pod.Dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the pod's folder: %v", err)
+	}
+}
+
+// A detached pod that is deleted at its end may be gone when its starter hears that it was up.
+func TestAShortPodThatIsDeletedHasStarted(t *testing.T) {
+	s := newStore(t)
+	m := startTestMonitor(t, s)
+	pod := s.newPodOf(t, m.UUID, "short", "exit 0\n")
+	pod.Plan.Remove = true
+	if err := errors.Join(jsonfile.Write(filepath.Join(pod.Dir, planFile), pod.Plan), pod.makeRoot()); err != nil {
+		t.Fatal(err)
+	}
+	control := m.control
+	m.control = nil
+	defer control.Close()
+	if err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(pod.lock.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	_ = pod.lock.Close()
+	<-m.ended // the monitor has deleted the pod
+	data, err := io.ReadAll(control)
+	if err == nil {
+		err = pod.accept(data)
+	}
+	if err != nil || pod.State.Stager.PID == 0 || pod.State.Monitor.PID != m.process.Pid {
+		t.Errorf("%+v, %v; want the monitor %d", pod.State, err, m.process.Pid)
 	}
 }
