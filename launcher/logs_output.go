@@ -47,17 +47,16 @@ type logLine struct {
 	Partial bool   `json:"partial,omitempty"` // the stream's next object has more of the line
 }
 
-// linePrinter prints lines of logs: as JSON, or to the caller's streams. Of several apps it prints whole lines, each
-// after its app's label.
+// linePrinter prints lines of logs: as JSON, or to the caller's streams. Of several apps it prints each line, or part
+// of a long one, as a line after its app's label: a line need not end.
 type linePrinter struct {
 	cli   *cli
 	times bool
-	width int               // of the labels, 0 for none
-	begun map[string]string // the beginnings of long lines, by app and stream
+	width int // of the labels, 0 for none
 }
 
 func (c *cli) newLinePrinter(apps []string, times bool) *linePrinter {
-	p := &linePrinter{cli: c, times: times, begun: make(map[string]string)}
+	p := &linePrinter{cli: c, times: times}
 	for _, name := range apps {
 		if len(apps) > 1 {
 			p.width = max(p.width, len(name))
@@ -78,16 +77,10 @@ func (p *linePrinter) print(line daemon.LogLine) error {
 	if line.Stream == "stderr" {
 		out = p.cli.stderr
 	}
-	if line.First && p.times {
+	if p.times && (line.First || p.width > 0) {
 		text = line.Stamp + " " + text
 	}
 	if p.width > 0 {
-		key := line.App + " " + line.Stream
-		text = p.begun[key] + text
-		if delete(p.begun, key); line.More {
-			p.begun[key] = text
-			return nil
-		}
 		label = appLabel(line.App, p.width, isTerminal(out))
 	}
 	if line.Whole || p.width > 0 {

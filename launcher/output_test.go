@@ -10,7 +10,8 @@ import (
 	"kurma.io/stager/launcher/daemon"
 )
 
-// Whole lines of several apps are printed one at a time, each with its app's label, and a long line in one piece.
+// Lines of several apps are printed one at a time, each with its app's label, and a long line in parts, as it may have
+// no end.
 func TestLabelsStandBeforeWholeLines(t *testing.T) {
 	var out bytes.Buffer
 	p := (&cli{stdout: &out, stderr: &out}).newLinePrinter([]string{"a", "b"}, true)
@@ -25,7 +26,7 @@ func TestLabelsStandBeforeWholeLines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := "a | 1 one\nb | 3 x\na | 2 two\na | 4 three\n"; out.String() != want {
+	if want := "a | 1 one\na | 2 tw\nb | 3 x\na | 2 o\na | 4 three\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
