@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"kurma.io/stager/launcher/pods"
@@ -10,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends a signal to the main process of an app, or for "" of each app that runs. That none runs is an error.
+// Signal sends a signal to the main process of an app, or for "" of each app that runs. That none runs is an error. An
+// app that cannot be signalled prevents no other.
 func (d *Daemon) Signal(ctx context.Context, pod *pods.Pod, app string, sig syscall.Signal) error {
 	if app != "" {
 		if _, err := FindApp(pod, app); err != nil {
@@ -22,20 +25,27 @@ func (d *Daemon) Signal(ctx context.Context, pod *pods.Pod, app string, sig sysc
 		return err
 	}
 	sent := false
+	var errs []error
 	for name, state := range apps {
 		if state.PID == 0 || app != "" && name != app {
 			continue
 		}
-		if err := d.signalApp(ctx, pod, name, state.PID, sig); err != nil {
-			return err
-		}
-		sent = true
+		err := d.signalApp(ctx, pod, name, state.PID, sig)
+		sent = sent || err == nil
+		errs = append(errs, err)
 	}
-	if !sent {
+	if len(errs) == 0 {
 		return fmt.Errorf("pod %q has no running process for %s; launcher status %[1]s shows the apps", pod.Plan.Name,
 			unix.SignalName(sig))
 	}
-	return nil
+	if sent { // the signal's app may have ended the pod, with the others
+		errs = slices.DeleteFunc(errs, hasEnded)
+	}
+	return errors.Join(errs...)
+}
+
+func hasEnded(err error) bool {
+	return errors.Is(err, pods.ErrEnded) || errors.Is(err, pods.ErrNotFound)
 }
 
 // runningApps returns the states of the apps of a pod that must be alive.
@@ -45,7 +55,7 @@ func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]App
 		return nil, err
 	}
 	if pod.Ended() {
-		return nil, fmt.Errorf("pod %q has ended; launcher logs %[1]s shows the output", pod.Plan.Name)
+		return nil, fmt.Errorf("pod %q %w; launcher logs %[1]s shows the output", pod.Plan.Name, pods.ErrEnded)
 	}
 	return status.Apps, nil
 }
@@ -55,7 +65,7 @@ func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]App
 func (d *Daemon) signalApp(ctx context.Context, pod *pods.Pod, name string, pid int, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return fmt.Errorf("app %q has just ended", name)
+		return fmt.Errorf("app %q %w", name, pods.ErrEnded)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	apps, err := d.runningApps(ctx, pod)
@@ -63,7 +73,7 @@ func (d *Daemon) signalApp(ctx context.Context, pod *pods.Pod, name string, pid 
 		return err
 	}
 	if apps[name].PID != pid {
-		return fmt.Errorf("app %q has just ended", name)
+		return fmt.Errorf("app %q %w", name, pods.ErrEnded)
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return fmt.Errorf("send %s to app %q: %w", unix.SignalName(sig), name, err)
