@@ -46,12 +46,13 @@ func (c *cli) runHere(ctx context.Context, launch *daemon.Launch, o runOptions, 
 	return c.ended(ctx, launch.Pod(), &exit.Code, o.remove)
 }
 
-// ended deletes a pod that has ended, if remove says so, and returns the launcher's exit status as an error: SIGINT's
-// if that has ended the pod, else the pod's code, nil if it is not known.
+// ended deletes a pod that has ended, if remove says so and no restart will, and returns the launcher's exit status as
+// an error: SIGINT's if that has ended the pod, else the pod's code, nil if it is not known.
 func (c *cli) ended(ctx context.Context, pod *pods.Pod, code *int, remove bool) error {
 	c.reportFailedStager(pod, remove)
 	if remove {
-		if err := c.daemon.RemovePod(context.WithoutCancel(ctx), pod, false); err != nil {
+		err := c.daemon.RemovePod(context.WithoutCancel(ctx), pod, false)
+		if err != nil && !errors.Is(err, pods.ErrHeld) {
 			return err
 		}
 	}

@@ -254,6 +254,31 @@ func TestForegroundStopsOnSignals(t *testing.T) {
 	}
 }
 
+// The run of a pod that restart stops has done its part, with --rm as well: the restart deletes the pod.
+func TestARestartEndsTheForeground(t *testing.T) {
+	h := newHost(t)
+	for _, rm := range []string{"--rm=true", "--rm=false"} {
+		cmd := h.command("run", rm, "--json", "--name", "p", "example.com/one")
+		out := must(cmd.StdoutPipe())
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+		h.run("restart", "p")
+		if err := cmd.Wait(); err != nil || strings.Contains(said.String(), "launcher: ") {
+			t.Errorf("run %s: %v, %q", rm, err, &said)
+		}
+		if all := h.ps(); len(all) != 1 || all[0].State != "running" {
+			t.Errorf("run %s: %+v", rm, all)
+		}
+		h.run("rm", "--force", "p")
+	}
+}
+
 // A pod whose UUID cannot be printed is stopped.
 func TestAPodWhoseUUIDCannotBePrintedIsStopped(t *testing.T) {
 	h := newHost(t)

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,7 +37,10 @@ func isAt(file *os.File, path string) bool {
 	return openedErr == nil && err == nil && os.SameFile(opened, now)
 }
 
-func (p *Pod) heldError() error { return fmt.Errorf("pod %q is being restarted", p.Plan.Name) }
+// ErrHeld says that a restart has the pod, which it deletes.
+var ErrHeld = errors.New("is being restarted")
+
+func (p *Pod) heldError() error { return fmt.Errorf("pod %q %w", p.Plan.Name, ErrHeld) }
 
 func (p *Pod) held() bool {
 	held, err := isHeld(filepath.Join(p.Dir, heldFile))
