@@ -73,13 +73,18 @@ func (c *cli) run(ctx context.Context, o runOptions) (err error) {
 		return c.hintAtFolder(o.source, err)
 	}
 	defer func() { err = errors.Join(err, launch.Close()) }()
-	switch {
-	case o.interactive():
-		return c.runInteractive(ctx, launch, o, started)
-	case !o.detach:
-		return c.runHere(ctx, launch, o, started)
+	if o.detach {
+		return c.runDetached(ctx, launch, started)
 	}
-	return c.runDetached(ctx, launch, started)
+	shown, err := launch.Pod().KeepLogs()
+	if err != nil {
+		return err
+	}
+	defer shown()
+	if o.interactive() {
+		return c.runInteractive(ctx, launch, o, started)
+	}
+	return c.runHere(ctx, launch, o, started)
 }
 
 // createPod makes a pod, and warns of what has no effect in it.

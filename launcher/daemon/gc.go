@@ -58,7 +58,7 @@ func (d *Daemon) WouldCollect(ctx context.Context) (Collected, error) {
 func splitEnded(all []*pods.Pod) (ended []string, kept map[string]bool) {
 	ended, kept = []string{}, make(map[string]bool)
 	for _, pod := range all {
-		if pod.Ended() && !pod.Locked() {
+		if pod.Ended() && !pod.Kept() {
 			ended = append(ended, pod.Plan.UUID)
 			continue
 		}

@@ -81,15 +81,20 @@ func (p *Pod) Killed() bool { return p.exit().Signal != "" }
 
 // StagerFailed says, for a pod that has ended, that its end was its stager's and not its apps': a signal has ended
 // the stager, or it has failed and not written the apps' last states, although its image says where. It is "" for any
-// other end.
+// other end, and for a pod that is deleted with the states.
 func (p *Pod) StagerFailed() string {
 	switch exit := p.exit(); {
 	case exit.Signal != "":
 		return "the stager was ended by " + exit.Signal
-	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus():
+	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus() && exists(p.Dir):
 		return fmt.Sprintf("the stager ended with exit status %d before it had written the apps' last states", exit.Code)
 	}
 	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself. A log that
@@ -160,10 +165,7 @@ func (p *Pod) Refresh() error {
 func (p *Pod) Ended() bool { return !p.alive() }
 
 // Locked reports whether a process works on the pod's folder: its monitor, or one that deletes it.
-func (p *Pod) Locked() bool {
-	held, err := isHeld(filepath.Join(p.Dir, lockFile))
-	return err == nil && held
-}
+func (p *Pod) Locked() bool { return p.isHeld(lockFile) }
 
 // lookAgain is how often the pod's state is read while it is waited for.
 const lookAgain = 5 * time.Millisecond

@@ -7,14 +7,23 @@ import (
 	"path/filepath"
 )
 
-// heldFile is a file of a pod that Hold has locked. The kernel releases the lock with the process that has it, however
+// Files of a pod that Hold and KeepLogs have locked. The kernel releases the lock with the process that has it, however
 // that ends.
-const heldFile = "held"
+const (
+	heldFile  = "held"
+	shownFile = "shown"
+)
 
 // Hold keeps a pod's folder until release is called, although its plan has the pod deleted at its end, and whatever
 // collects ended pods meanwhile. Its lock cannot do so: a monitor may have that. A pod that is held is an error.
-func (s *Store) Hold(p *Pod) (release func(), err error) {
-	path := filepath.Join(p.Dir, heldFile)
+func (s *Store) Hold(p *Pod) (release func(), err error) { return p.hold(heldFile) }
+
+// KeepLogs keeps the folder of a pod, when the pod has ended, from Collect until release is called: this process still
+// shows the logs. It keeps it neither from Remove nor from a restart, which need not wait. One process may do so.
+func (p *Pod) KeepLogs() (release func(), err error) { return p.hold(shownFile) }
+
+func (p *Pod) hold(name string) (release func(), err error) {
+	path := filepath.Join(p.Dir, name)
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
@@ -42,7 +51,12 @@ var ErrHeld = errors.New("is being restarted")
 
 func (p *Pod) heldError() error { return fmt.Errorf("pod %q %w", p.Plan.Name, ErrHeld) }
 
-func (p *Pod) held() bool {
-	held, err := isHeld(filepath.Join(p.Dir, heldFile))
+func (p *Pod) held() bool { return p.isHeld(heldFile) }
+
+func (p *Pod) isHeld(name string) bool {
+	held, err := isHeld(filepath.Join(p.Dir, name))
 	return err == nil && held
 }
+
+// Kept reports whether Collect leaves a pod, as a process works on its folder, holds the folder, or shows its logs.
+func (p *Pod) Kept() bool { return p.Locked() || p.held() || p.isHeld(shownFile) }

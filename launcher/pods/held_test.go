@@ -49,6 +49,49 @@ func TestAPodThatIsHeldStays(t *testing.T) {
 	}
 }
 
+// A pod whose logs are shown stays when ended pods are collected; a restart or a deletion does not wait.
+func TestLogsThatAreShownAreNotCollected(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "shown", "exit 3\n")
+	shown, err := k.KeepLogs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Run(t.Context(), true, noted); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Collect(t.Context()); len(done) != 0 || err != nil || !k.Kept() {
+		t.Errorf("collected %v, %v", done, err)
+	}
+	release, err := s.Hold(&k.Pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if err := s.Remove(t.Context(), &k.Pod, false); err != nil || exists(k.Dir) {
+		t.Errorf("removed: %v", err)
+	}
+	shown()
+	k = s.newPod(t, "shown", "exit 3\n")
+	k.Plan.LogDir = "/logs"
+	if shown, err = k.KeepLogs(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Run(t.Context(), true, noted); err != nil {
+		t.Fatal(err)
+	}
+	if why := k.StagerFailed(); why == "" {
+		t.Error("a stager without last states has not failed")
+	}
+	shown()
+	if done, err := s.Collect(t.Context()); len(done) != 1 || err != nil {
+		t.Errorf("collected %v, %v", done, err)
+	}
+	if why := k.StagerFailed(); why != "" {
+		t.Errorf("a pod that is gone: %s", why)
+	}
+}
+
 // A restart whose volumes somebody has deleted is an error, and not a pod with empty ones.
 func TestVolumesThatAreGoneAreNotReplaced(t *testing.T) {
 	s := newStore(t)

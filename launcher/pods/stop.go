@@ -176,7 +176,7 @@ func (s *Store) collect(ctx context.Context, how ending, wanted func(uuid string
 	return done, errors.Join(errs...)
 }
 
-// orphan takes a pod's lock. It returns nil if the pod has a monitor, is held, or is gone. The store's lock keeps away
+// orphan takes a pod's lock. It returns nil if the pod is kept, see Kept, or gone. The store's lock keeps away
 // processes that have made a pod's folder and not yet its lock.
 func (s *Store) orphan(uuid string) (*Keeper, error) {
 	store, err := s.lockStore()
@@ -185,7 +185,7 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	}
 	defer store.Close()
 	dir := filepath.Join(s.dir, uuid)
-	if p := (&Pod{Dir: dir}); p.held() {
+	if p := (&Pod{Dir: dir}); p.Kept() {
 		return nil, nil
 	}
 	path := filepath.Join(dir, lockFile)
@@ -213,7 +213,7 @@ func (s *Store) keep(p Pod, lock *os.File) *Keeper {
 
 // clear takes down a pod as how says.
 func (s *Store) clear(k *Keeper, how ending) error {
-	if _, err := os.Stat(k.Dir); errors.Is(err, fs.ErrNotExist) {
+	if !exists(k.Dir) {
 		return k.lock.Close() // its monitor did it all
 	}
 	s.recall(&k.Pod)

@@ -14,6 +14,7 @@
 //	    networks.json  networks.Record, of a pod that is connected to networks
 //	    netns          its network namespace is mounted here
 //	    held           of a pod that is restarted: locked by the process that keeps the folder meanwhile, see Hold
+//	    shown          of a pod that run shows: locked by the process that shows the logs, see KeepLogs
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //	.events            what happens to the pods, of package events; .events.old is what came before
 //

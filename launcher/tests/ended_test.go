@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -169,5 +170,40 @@ func TestADamagedPodThatRunsIsEnded(t *testing.T) {
 	b.Must("rm", "--force", "bad")
 	if _, err := os.Stat(p.Dir); !os.IsNotExist(err) || len(b.PS()) != 0 {
 		t.Errorf("the pod is there: %v, %+v", err, b.PS())
+	}
+}
+
+// gc leaves an ended pod whose output is still being shown to a slow reader, in the foreground and with stdin.
+func TestGCLeavesAPodThatIsShown(t *testing.T) {
+	t.Parallel()
+	for _, interactive := range []string{"--interactive=false", "--interactive=true"} {
+		t.Run(interactive, func(t *testing.T) {
+			t.Parallel()
+			b := suite.NewMachine(t)
+			cmd := b.Command("run", interactive, "--name", "p", "kurma.io/stager/tests/busybox", "--", "-c", "head -c 30000000 /dev/zero; exit 3")
+			var said bytes.Buffer
+			cmd.Stderr = &said
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			harness.Eventually(t, "the end of the pod", func() bool {
+				all := b.PS()
+				return len(all) == 1 && all[0].State == "exited"
+			})
+			if out := b.Must("gc", "--dry-run") + b.Must("gc"); strings.Contains(out, "pod ") {
+				t.Errorf("gc: %s", out)
+			}
+			n, _ := io.Copy(io.Discard, out)
+			if _ = cmd.Wait(); n != 30000000 || cmd.ProcessState.ExitCode() != 3 || said.Len() > 0 {
+				t.Errorf("%d bytes, %s, %q", n, cmd.ProcessState, &said)
+			}
+			if out := b.Must("gc"); !strings.Contains(out, "pod ") {
+				t.Errorf("gc afterwards: %s", out)
+			}
+		})
 	}
 }
