@@ -36,8 +36,7 @@ func statusOf(code int, err error) error {
 // callSignals returns the signals of this process that are for a call, until stop is called.
 func callSignals() (passed <-chan os.Signal, stop func()) {
 	received, forCall := make(chan os.Signal, 16), make(chan os.Signal, 16)
-	signal.Notify(received, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGWINCH)
+	notify(received, append(interrupts(), unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH))
 	go func() {
 		for sig := range received {
 			if !isForCall(sig) {

@@ -155,12 +155,22 @@ func untilInterrupted(ctx context.Context) (done func()) {
 	return func() { stop() }
 }
 
+// notify is signal.Notify without the signals that this process was started to ignore, as nohup(1) and a shell's & have
+// it ignore SIGHUP and SIGINT: Notify ends that.
+func notify(to chan<- os.Signal, signals []os.Signal) {
+	for _, sig := range signals {
+		if !signal.Ignored(sig) {
+			signal.Notify(to, sig)
+		}
+	}
+}
+
 // interruptible returns a context that the first of the signals ends. stop releases the
 // signals.
 func interruptible(signals ...os.Signal) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	received := make(chan os.Signal, 1)
-	signal.Notify(received, signals...)
+	notify(received, signals)
 	go func() {
 		select {
 		case sig := <-received:
