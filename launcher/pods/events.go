@@ -28,8 +28,9 @@ func (p *Pod) record(e events.Event) {
 	_ = events.Append(filepath.Join(filepath.Dir(p.Dir), eventsFile), e)
 }
 
-// recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. A pod
-// without a stager that was started has not exited.
+// recordExit records once that the pod's stager has ended, and in the stager's log if a signal has ended it. It saves
+// the exit: whoever goes on with the take-down of a monitor that was killed does not know it. A pod without a stager
+// that was started has not exited.
 func (k *Keeper) recordExit(exit Exit) {
 	if k.State.Stager.PID == 0 || k.State.Exit != nil {
 		return
@@ -40,6 +41,7 @@ func (k *Keeper) recordExit(exit Exit) {
 	}
 	code, reason := k.Outcome()
 	k.record(events.Event{Action: events.Exited, Code: code, Reason: cmp.Or(reason, exit.Signal)})
+	_ = k.save() // the pod is taken down in any case
 }
 
 // lookForChanges is how often the stager's file is looked at for what apps have done.

@@ -123,3 +123,34 @@ func TestAProcessOfThisBootIsNoStagerOfAnEarlierOne(t *testing.T) {
 		t.Error("a process that is not the pod's was killed")
 	}
 }
+
+// The exit code of a pod is known when its monitor is killed while it takes the pod down.
+func TestAKilledTakeDownKeepsTheExitCode(t *testing.T) {
+	var k *Keeper
+	var asItIsKilled []byte
+	s, _ := newNetworkStore(t, func() (err error) {
+		asItIsKilled, err = os.ReadFile(filepath.Join(k.Dir, stateFile))
+		return err
+	})
+	k = s.newPod(t, "exits", "exit 3\n")
+	k.Plan.Networks = onNetwork("", "net", "").Networks
+	if _, err := k.Run(t.Context(), true, noted); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(k.Dir, stateFile), asItIsKilled, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Get(k.Plan.UUID)
+	if err != nil || p.State.Phase != Dead {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, phase := range []Phase{Dead, Exited} {
+		if code, _ := p.Outcome(); code == nil || *code != 3 || p.State.Phase != phase {
+			t.Errorf("%s: code %v", p.State.Phase, code)
+		}
+		if err := s.Stop(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		p.is(t)
+	}
+}

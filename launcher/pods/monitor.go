@@ -305,7 +305,10 @@ func (k *Keeper) keepEnded(exit Exit) error {
 	if err := rmtree.Remove(filepath.Join(k.Dir, rootDir)); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
-	k.State.Phase, k.State.Exit, k.State.Ended = Exited, &exit, time.Now().UTC()
+	if k.State.Exit == nil {
+		k.State.Exit = &exit
+	}
+	k.State.Phase, k.State.Ended = Exited, time.Now().UTC()
 	if err := k.save(); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}

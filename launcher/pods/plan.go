@@ -135,13 +135,13 @@ const (
 	Damaged  Phase = "damaged" // never in state.json: plan or state cannot be read
 )
 
-// State is where a pod is in its life. Only its monitor writes it.
+// State is where a pod is in its life. Only the process that has the pod's lock writes it, see Keeper.
 type State struct {
 	Phase   Phase     `json:"phase"`
 	Created time.Time `json:"created"`
 	Monitor Process   `json:"monitor"`
 	Stager  Process   `json:"stager"`
-	Exit    *Exit     `json:"exit,omitempty"`
+	Exit    *Exit     `json:"exit,omitempty"` // nil until the stager has ended, before the pod has become Exited
 	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited
 
 	// DisconnectError is why the last attempt to disconnect a pod that has ended from its networks
