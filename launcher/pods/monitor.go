@@ -282,8 +282,10 @@ func (p *Pod) ending() ending {
 }
 
 // takeDown kills the pod's processes, disconnects it from its networks, and removes its cgroups
-// and files. It may be repeated, and needs only the pod's folder.
+// and files, and releases the pod's lock, also after an error. It may be repeated with the lock, and needs only the
+// pod's folder.
 func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
+	defer k.lock.Close()
 	group.Claim(k.State.MissingCgroups)
 	if err := errors.Join(group.Kill(), k.removeMonitorCgroup(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
@@ -293,8 +295,8 @@ func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	switch {
 	case how == keepLogs:
 		return errors.Join(err, k.keepEnded(exit))
-	case err != nil && how == deletePod && k.lock != nil:
-		return errors.Join(err, k.save(), k.lock.Close())
+	case err != nil && how == deletePod:
+		return errors.Join(err, k.save())
 	}
 	return errors.Join(err, k.removeDir())
 }
@@ -312,7 +314,7 @@ func (k *Keeper) keepEnded(exit Exit) error {
 	if err := k.save(); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
-	return k.lock.Close()
+	return nil
 }
 
 // keepAppLogs moves the apps' logs out of the stager's root, for a person to

@@ -84,3 +84,27 @@ func TestPodsAreRemovedBesideACollector(t *testing.T) {
 	close(over)
 	collecting.Wait()
 }
+
+// A deletion that fails may be tried again by the same process.
+func TestAFailedRemovalReleasesThePod(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "busy", "exit 0\n")
+	k.Plan.Volumes = []Volume{{Name: "data", Mode: 0o755}}
+	if _, err := k.Run(t.Context(), true, noted); err != nil {
+		t.Fatal(err)
+	}
+	mount := k.emptyVolume(k.Plan.Volumes[0])
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Remove(t.Context(), &k.Pod, false)
+	if unmounted := unix.Unmount(mount, 0); !errors.Is(err, unix.EBUSY) || unmounted != nil {
+		t.Errorf("%v, %v", err, unmounted)
+	}
+	if k.Locked() {
+		t.Error("the pod is still locked")
+	}
+	if _, err := s.Collect(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -13,8 +13,9 @@ import (
 )
 
 // removeDir removes the pod's folder and its pin of a network namespace, and returns volumes that belong to another
-// pod.
+// pod. It releases the pod's lock, also after an error.
 func (k *Keeper) removeDir() error {
+	defer k.lock.Close()
 	err := networks.Remove(k.pin())
 	if err == nil {
 		err = k.returnVolumes()
@@ -27,9 +28,6 @@ func (k *Keeper) removeDir() error {
 	}
 	if k.Plan.Name != "" { // not the folder of a maker that was killed before there was a pod
 		k.record(events.Event{Action: events.Removed})
-	}
-	if k.lock != nil {
-		return k.lock.Close()
 	}
 	return nil
 }

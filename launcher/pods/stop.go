@@ -211,10 +211,11 @@ func (s *Store) keep(p Pod, lock *os.File) *Keeper {
 	return &Keeper{Pod: p, lock: lock, connector: s.Connector}
 }
 
-// clear takes down a pod as how says.
+// clear takes down a pod as how says, and releases its lock.
 func (s *Store) clear(k *Keeper, how ending) error {
+	defer k.lock.Close()
 	if !exists(k.Dir) {
-		return k.lock.Close() // its monitor did it all
+		return nil // its monitor did it all
 	}
 	s.recall(&k.Pod)
 	_ = jsonfile.Read(filepath.Join(k.Dir, stateFile), &k.State)
