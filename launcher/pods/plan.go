@@ -62,6 +62,9 @@ type Plan struct {
 	// namespace.
 	Starter []string `json:"starter,omitempty"`
 
+	// VolumesOf is the UUID of the pod whose empty volumes this pod takes, see Store.MoveVolumes; "" for none.
+	VolumesOf string `json:"volumesOf,omitempty"`
+
 	// Remove has the pod deleted with its logs when it ends.
 	Remove bool `json:"remove,omitempty"`
 
@@ -69,9 +72,9 @@ type Plan struct {
 	StopTimeout time.Duration `json:"stopTimeout"`
 }
 
-// Again returns the plan of another pod like this one.
+// Again returns the plan of another pod like this one, which takes its volumes.
 func (p Plan) Again() Plan {
-	p.UUID = uuid.NewString()
+	p.UUID, p.VolumesOf = uuid.NewString(), p.UUID
 	return p
 }
 
@@ -151,9 +154,6 @@ type State struct {
 	// MissingCgroups are the parents of the pod's cgroup that did not exist before the monitor made
 	// the cgroup, see cgroups.Group.Missing.
 	MissingCgroups []string `json:"missingCgroups,omitempty"`
-
-	// VolumesOf is the UUID of the pod from which this pod has taken its empty volumes, see Store.MoveVolumes.
-	VolumesOf string `json:"volumesOf,omitempty"`
 }
 
 // Exit is how a stager ended: Code is its exit status. If a signal ended it, Code is 128

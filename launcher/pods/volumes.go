@@ -43,9 +43,9 @@ func makeEmptyVolume(dir string, volume Volume) error {
 	return errors.Join(os.Chown(dir, volume.UID, volume.GID), unix.Chmod(dir, volume.Mode))
 }
 
-// MoveVolumes gives the empty volumes of a pod that has ended to a new pod, which has not been started and is deleted
-// if that fails. When a restart was killed, and a dead pod has the volumes, they come from there. They return to the
-// ended pod when the new pod is deleted first: a start that fails loses no data.
+// MoveVolumes gives the empty volumes of a pod that has ended to a new pod of the plan's Again, which has not been
+// started and is deleted if that fails. When a restart was killed, they come from where it has left them. They return
+// to the ended pod when the new pod is deleted first: a start that fails loses no data.
 func (s *Store) MoveVolumes(ended *Pod, to *Keeper) error {
 	if err := s.moveVolumes(ended, to); err != nil {
 		return errors.Join(fmt.Errorf("take volumes of pod %s: %w", ended.Plan.UUID, err), to.removeDir())
@@ -54,45 +54,48 @@ func (s *Store) MoveVolumes(ended *Pod, to *Keeper) error {
 }
 
 func (s *Store) moveVolumes(ended *Pod, to *Keeper) error {
+	if !slices.ContainsFunc(ended.Plan.Volumes, func(v Volume) bool { return v.Source == "" }) {
+		return nil
+	}
 	all, err := s.List()
 	if err != nil {
 		return err
 	}
-	from := ended.Dir
-	for _, p := range all {
-		if p.State.VolumesOf == ended.Plan.UUID && !p.alive() {
-			from = p.Dir
+	for _, p := range volumesOf(all, ended) {
+		err = os.Rename(filepath.Join(p.Dir, volumesDir), filepath.Join(to.Dir, volumesDir))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
-	// The state is on disk before the volumes move, so that whoever deletes the new pod knows their owner.
-	to.State.VolumesOf = ended.Plan.UUID
-	if err := to.save(); err != nil {
-		return err
+	return err
+}
+
+// volumesOf returns the pods that may have the volumes of a pod that has ended: those dead that should have taken
+// them, the pod, and those from which it should have taken them.
+func volumesOf(all []*Pod, ended *Pod) []*Pod {
+	var found []*Pod
+	byUUID := make(map[string]*Pod)
+	for _, p := range all {
+		byUUID[p.Plan.UUID] = p
+		if p.Plan.VolumesOf == ended.Plan.UUID && !p.alive() {
+			found = append(found, p)
+		}
 	}
-	old := filepath.Join(from, volumesDir)
-	if slices.ContainsFunc(ended.Plan.Volumes, func(v Volume) bool { return v.Source == "" }) {
-		return os.Rename(old, filepath.Join(to.Dir, volumesDir))
+	for p := ended; p != nil; p = byUUID[p.Plan.VolumesOf] {
+		found = append(found, p)
 	}
-	return renameIfThere(old, filepath.Join(to.Dir, volumesDir))
+	return found
 }
 
 // returnVolumes gives the volumes that MoveVolumes has moved back to their pod, if that pod still exists and has none.
 func (k *Keeper) returnVolumes() error {
-	if !isUUID(k.State.VolumesOf) {
+	if !isUUID(k.Plan.VolumesOf) {
 		return nil
 	}
-	owner := filepath.Join(filepath.Dir(k.Dir), k.State.VolumesOf)
-	err := renameIfThere(filepath.Join(k.Dir, volumesDir), filepath.Join(owner, volumesDir))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("return volumes to pod %s: %w", k.State.VolumesOf, err)
-	}
-	return nil
-}
-
-// renameIfThere renames a folder, unless the folder or the one of its new name does not exist.
-func renameIfThere(from, to string) error {
-	if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	owner := filepath.Join(filepath.Dir(k.Dir), k.Plan.VolumesOf)
+	err := os.Rename(filepath.Join(k.Dir, volumesDir), filepath.Join(owner, volumesDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("return volumes to pod %s: %w", k.Plan.VolumesOf, err)
 	}
 	return nil
 }

@@ -28,6 +28,18 @@ func endedWithData(t *testing.T, s *Store) *Pod {
 	return &ended
 }
 
+// again makes a pod that restarts another.
+func (s *Store) again(t *testing.T, old *Pod, name string) *Keeper {
+	t.Helper()
+	plan := old.Plan.Again()
+	plan.UUID, plan.Name = fakeUUID(name), name
+	k, err := s.Create(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
 func hasData(pod *Pod) bool {
 	data, _ := os.ReadFile(filepath.Join(pod.Dir, volumesDir, "data", "kept"))
 	return string(data) == "data"
@@ -37,7 +49,7 @@ func hasData(pod *Pod) bool {
 func TestVolumesReturnWhenARestartFails(t *testing.T) {
 	s := newStore(t)
 	old := endedWithData(t, s)
-	next := s.newPod(t, "next", "")
+	next := s.again(t, old, "next")
 	next.runScript(t, "exit 1\n")
 	if err := s.MoveVolumes(old, next); err != nil {
 		t.Fatal(err)
@@ -58,14 +70,14 @@ func TestVolumesReturnWhenARestartFails(t *testing.T) {
 func TestVolumesOfAKilledRestartGoOn(t *testing.T) {
 	s := newStore(t)
 	old := endedWithData(t, s)
-	dead := s.newPod(t, "dead", "")
+	dead := s.again(t, old, "dead")
 	if err := s.MoveVolumes(old, dead); err != nil {
 		t.Fatal(err)
 	}
 	if err := dead.lock.Close(); err != nil { // as the kernel does when its process is killed
 		t.Fatal(err)
 	}
-	next := s.newPod(t, "next", "")
+	next := s.again(t, old, "next")
 	if err := s.MoveVolumes(old, next); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +99,7 @@ func TestVolumesOfAKilledRestartGoOn(t *testing.T) {
 func TestVolumesThatCannotMoveStay(t *testing.T) {
 	s := newStore(t)
 	old := endedWithData(t, s)
-	next := s.newPod(t, "next", "")
+	next := s.again(t, old, "next")
 	if err := os.MkdirAll(filepath.Join(next.Dir, volumesDir, "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -122,5 +134,32 @@ func TestAFolderIsResolvedForVolumes(t *testing.T) {
 	}
 	if got, err := ResolveFolder("/"); err != nil || got != "/" {
 		t.Errorf("/: %s, %v", got, err)
+	}
+}
+
+// A restart that was killed before it had moved the volumes leaves a dead pod without. The next restart of that pod takes
+// them from where they are.
+func TestVolumesAreFoundAfterAKilledRestart(t *testing.T) {
+	s := newStore(t)
+	old := endedWithData(t, s)
+	dead := s.again(t, old, "dead")
+	if err := dead.lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := s.again(t, &dead.Pod, "next")
+	if err := s.MoveVolumes(&dead.Pod, next); err != nil {
+		t.Fatal(err)
+	}
+	if hasData(old) || !hasData(&next.Pod) {
+		t.Error("the new pod does not have the data")
+	}
+	if err := next.removeDir(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Remove(t.Context(), &dead.Pod, true); err != nil {
+		t.Error(err)
+	}
+	if !hasData(old) {
+		t.Error("the data is lost")
 	}
 }
