@@ -104,7 +104,7 @@ func (c *cli) endInteractive(ctx context.Context, pod *pods.Pod, o runOptions) e
 		}
 	}
 	letSignalsEnd()
-	outcome, err := c.daemon.Wait(lasting, pod)
+	outcome, err := c.outcome(lasting, pod)
 	if err := errors.Join(err, pod.StillConnected()); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ func waitCommand(c *cli) *cobra.Command {
 		Use:   "wait POD…",
 		Short: "wait until pods have ended, and print their exit codes",
 		Long: `wait waits until each pod has ended and prints its exit code: the stager's, or if that is 0 the first of
-an app that is not 0. For a code that is not known it prints ?, and fails. A pod with the exit policy never
+an app that is not 0. For a code that is not known it prints ?, and fails. A pod with the exit policy "never"
 ends when it is stopped.`,
 		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
@@ -32,10 +33,7 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 	}
 	var unknown []error
 	for _, pod := range all {
-		outcome, err := c.daemon.Wait(ctx, pod)
-		if errors.Is(err, pods.ErrNotFound) {
-			return fmt.Errorf("pod %q has ended and was deleted with its exit code, as run --rm asks", pod.Plan.Name)
-		}
+		outcome, err := c.outcome(ctx, pod)
 		if err != nil {
 			return err
 		}
@@ -47,6 +45,15 @@ func (c *cli) wait(ctx context.Context, refs []string) error {
 		}
 	}
 	return errors.Join(unknown...)
+}
+
+// outcome waits until a pod has ended.
+func (c *cli) outcome(ctx context.Context, pod *pods.Pod) (daemon.Outcome, error) {
+	outcome, err := c.daemon.Wait(ctx, pod)
+	if errors.Is(err, pods.ErrNotFound) {
+		err = fmt.Errorf("pod %q was deleted before its exit code was read", pod.Plan.Name)
+	}
+	return outcome, err
 }
 
 // findEach finds every one of the named pods.

@@ -1,8 +1,15 @@
 package main
 
 import (
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/launcher/daemon"
+
+	"golang.org/x/sys/unix"
 )
 
 // The fake stager's exit status is 0 when it is stopped, and it writes no states of its apps.
@@ -46,4 +53,30 @@ func TestADeadPodHasTheCodeOfAKilledOne(t *testing.T) {
 	if out := h.run("events", "--since", "1h", "--stream=false"); !strings.Contains(out, "pod p exited (137)") {
 		t.Errorf("events: %s", out)
 	}
+}
+
+// The code of a pod that is deleted is not unknown because of its stager, and --rm need not be the reason.
+func TestThePodIsDeletedBesideWait(t *testing.T) {
+	h := newHost(t)
+	c := &cli{daemon: must(daemon.Open(must(daemon.ReadConfig(filepath.Join(h.dir, "config.json"))), daemon.Options{}))}
+	h.run("run", "--detach", "--name", "p", "example.com/one")
+	pod := must(c.daemon.FindPod("p"))
+	deleted := func(when string) {
+		_, err := c.outcome(t.Context(), pod)
+		if want := `pod "p" was deleted before its exit code was read`; err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", when, err, want)
+		}
+	}
+	h.run("stop", "p")
+	lock := must(os.OpenFile(filepath.Join(pod.Dir, "lock"), os.O_RDWR, 0))
+	err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted("while it is being deleted")
+	if err := lock.Close(); err != nil {
+		t.Error(err)
+	}
+	h.run("rm", "p")
+	deleted("afterwards")
 }

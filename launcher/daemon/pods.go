@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"kurma.io/stager/launcher/images"
@@ -102,12 +103,16 @@ type Outcome struct {
 	Reason string `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 }
 
-// Wait waits until the pod has ended. A pod that is deleted at its end, with its outcome, is pods.ErrNotFound.
+// Wait waits until the pod has ended. A pod that is deleted with its outcome, or is just being deleted, is
+// pods.ErrNotFound.
 func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 	if err := pod.AwaitEnd(ctx); err != nil {
 		return Outcome{}, err
 	}
 	code, reason := pod.Outcome()
+	if code == nil && (pod.Refresh() != nil || pod.Locked()) {
+		return Outcome{}, fmt.Errorf("%w any more: %q", pods.ErrNotFound, pod.Plan.Name)
+	}
 	return Outcome{pod.Plan.UUID, pod.Plan.Name, code, reason}, nil
 }
 
