@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +36,23 @@ func TestStatusPrintsATableOrJSON(t *testing.T) {
 	}
 	if out := h.run("status", h.ps()[0].UUID[:8]); !strings.Contains(out, "running") {
 		t.Errorf("status by UUID: %q", out)
+	}
+}
+
+// A stager that does not answer hides what the launcher knows of its pod neither from ps nor from inspect.
+func TestAStagerThatDoesNotAnswerIsInspected(t *testing.T) {
+	h := newPod(t)
+	// A FIFO that nobody writes to.
+	if err := unix.Mkfifo(filepath.Join(h.dir, "pods", h.ps()[0].UUID, "root/status"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"ps --json", "inspect --json p"} {
+		cmd := h.command(strings.Fields(args)...)
+		late := time.AfterFunc(surroundings.Patience, func() { _ = cmd.Process.Kill() })
+		if r := h.finish(cmd); r.code != 0 || !strings.Contains(r.stdout, `"state":"running"`) {
+			t.Errorf("%s: %+v", args, r)
+		}
+		late.Stop()
 	}
 }
 

@@ -59,7 +59,9 @@ func (c *cli) findForInspection(ctx context.Context, ref string) (any, error) {
 			Monitor: pod.State.Monitor.PID,
 		}
 		info.Plan.Manifest = nil
-		if status, err := c.daemon.Status(ctx, pod); err == nil {
+		limited, cancel := context.WithTimeout(ctx, daemon.AnswerTime)
+		defer cancel()
+		if status, err := c.daemon.Status(limited, pod); err == nil {
 			info.Status = status.Document
 		}
 		return info, nil

@@ -100,8 +100,8 @@ func (i *PodInfo) countApps(apps map[string]AppStatus) {
 	}
 }
 
-// answerTime is how long the description of a pod waits for the answer of its stager.
-const answerTime = 2 * time.Second
+// AnswerTime is how long the description of a pod waits for the answer of its stager.
+const AnswerTime = 2 * time.Second
 
 // askApps returns the states of a live pod's apps, and false if the stager does not answer in
 // time.
@@ -109,7 +109,7 @@ func (d *Daemon) askApps(ctx context.Context, pod *pods.Pod) (map[string]AppStat
 	if pod.State.Phase != pods.Running && pod.State.Phase != pods.Starting {
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, AnswerTime)
 	defer cancel()
 	data, err := ask(ctx, pod, "status")
 	if err != nil {
