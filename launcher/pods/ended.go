@@ -174,7 +174,7 @@ const lookAgain = 5 * time.Millisecond
 // ErrNotFound if the pod is deleted at its end.
 func (p *Pod) AwaitEnd(ctx context.Context) error {
 	for {
-		p.awaitStager(ctx, -1)
+		p.awaitStager(ctx)
 		if err := p.Refresh(); err != nil || p.Ended() {
 			return err
 		}
@@ -189,27 +189,21 @@ func (p *Pod) AwaitEnd(ctx context.Context) error {
 // Ends reports whether the pod's stager ends within that time, or has ended. A call-in that
 // fails may have met a pod that is just ending.
 func (p *Pod) Ends(ctx context.Context, within time.Duration) bool {
-	return p.Refresh() != nil || p.Ended() || p.awaitStager(ctx, int(within.Milliseconds()))
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return p.Refresh() != nil || p.Ended() || p.awaitStager(ctx)
 }
 
-// awaitStager waits until the stager has ended, or that many milliseconds have passed unless
-// they are negative. A stager that has not been started has not ended.
-func (p *Pod) awaitStager(ctx context.Context, milliseconds int) bool {
+// awaitStager waits until the stager has ended, or ctx ends. A stager that has not been started has not ended.
+func (p *Pod) awaitStager(ctx context.Context) bool {
 	fd, err := p.State.Stager.open()
 	if err != nil {
 		return p.State.Stager.PID != 0
 	}
 	defer func() { _ = unix.Close(fd) }()
-	deadline := time.Now().Add(time.Duration(milliseconds) * time.Millisecond)
-	const step = 100
+	const milliseconds = 100
 	for ctx.Err() == nil {
-		wait := step
-		if milliseconds >= 0 {
-			if wait = min(step, int(time.Until(deadline).Milliseconds())); wait <= 0 {
-				return false
-			}
-		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, wait)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, milliseconds)
 		if n > 0 || err != nil && err != unix.EINTR {
 			return true
 		}
