@@ -30,7 +30,7 @@ func TestPsFiltersAndFormats(t *testing.T) {
 	if all := jsonLines[daemon.PodInfo](t, h.run("ps", "--format", "json")); len(all) != 1 || all[0].Name != "first" {
 		t.Errorf("ps --format json: %+v", all)
 	}
-	for _, args := range [][]string{{"--filter", "x=y"}, {"--filter", "name"}, {"--format", "{{"}, {"--format", "{{.Nothing}}"}} {
+	for _, args := range [][]string{{"--filter", "x=y"}, {"--filter", "name"}, {"--filter", "state=runing"}, {"--format", "{{"}, {"--format", "{{.Nothing}}"}} {
 		if r := h.try(append([]string{"ps"}, args...)...); r.code != 2 || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("ps %q: %+v", args, r)
 		}

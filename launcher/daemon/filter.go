@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -27,14 +28,25 @@ func podFilters() map[string]func(*pods.Pod) []string {
 	}
 }
 
-// Add adds a condition, KEY=VALUE. Its keys are name, state, app and network.
+// Add adds a condition, KEY=VALUE. Its keys are name, state, app and network. A state that no pod can have is an error.
 func (f PodFilter) Add(text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok || podFilters()[key] == nil {
 		return errors.New("want name=NAME, state=STATE, app=APP or network=NETWORK")
 	}
+	if key == "state" && !isPhase(value) {
+		return fmt.Errorf("unknown state %q; want starting, running, stopping, exited, dead or damaged", value)
+	}
 	f[key] = append(f[key], value)
 	return nil
+}
+
+func isPhase(text string) bool {
+	switch pods.Phase(text) {
+	case pods.Starting, pods.Running, pods.Stopping, pods.Exited, pods.Dead, pods.Damaged:
+		return true
+	}
+	return false
 }
 
 // Matches reports whether the filter selects the pod.
