@@ -6,9 +6,9 @@
 // README.md beside this file has the commands, docs/launcher.md their JSON and the configuration.
 //
 // Exit status: 0; 1 and one line on stderr for an error; 2 for a usage error. status, logs, exec, attach and call
-// return the call-in's status, run in the foreground returns the stager's, and 126 or 127 if an app's program cannot be
-// executed or is missing. 125 is an error of exec before its command was executed. A launcher that a signal has
-// interrupted returns 128 plus its number, 130 for SIGINT.
+// return the call-in's status, run in the foreground returns the stager's, or with --interactive the code that wait
+// prints, and 126 or 127 if an app's program cannot be executed or is missing. 125 is an error of exec before its
+// command was executed. A launcher that a signal has interrupted returns 128 plus its number, 130 for SIGINT.
 package main
 
 import (

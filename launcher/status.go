@@ -13,12 +13,14 @@ import (
 func statusCommand(c *cli) *cobra.Command {
 	isolators := false
 	cmd := &cobra.Command{
-		Use:   "status POD [APP]",
+		Use:   "status POD  |  status --isolators POD [APP]",
 		Short: "show the apps of a pod",
 		Long: `status shows the state of a pod's apps. With --isolators it prints whether each isolator of an app is
 enforced, changed or ignored.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.status(cmd.Context(), args, isolators) },
+
+		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().BoolVar(&isolators, "isolators", false,
 		"print whether each isolator of an app is enforced, changed or ignored, as JSON")

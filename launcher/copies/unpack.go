@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpack makes the files of a tar archive in the target's folder, with their owners, modes and times; folders that
-// exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped otherwise. It calls
-// warn for each file that is left out.
+// Unpack makes the files of a tar archive in the target's folder, with their owners and modes, and regular files with
+// their times; folders that exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped
+// otherwise. It calls warn for each file that is left out.
 func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
 	if t.users == nil {
 		return t.unpack(r, setID, warn)
