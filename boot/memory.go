@@ -3,10 +3,10 @@ package boot
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +23,7 @@ func releaseStartMemory() {
 	// A sync.Pool keeps its contents over one collection and releases them in the second.
 	runtime.GC()
 	debug.FreeOSMemory()
-	maps, err := os.ReadFile("/proc/self/maps")
+	smaps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return
 	}
@@ -31,17 +31,29 @@ func releaseStartMemory() {
 	if err != nil {
 		return
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
+	releaseClean(smaps, self)
+}
+
+// releaseClean releases the mappings of file that hold the file's bytes and no others. A page that was written would
+// lose its contents (madvise(2)), also where it can only be read now: the linker's relocated data (RELRO).
+func releaseClean(smaps []byte, file string) {
+	var start, end uintptr
+	clean := false
+	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {
 		fields := bytes.Fields(lines.Bytes())
-		// A writable page would lose its contents (madvise(2)).
-		if len(fields) < 6 || string(fields[5]) != self || bytes.ContainsRune(fields[1], 'w') {
-			continue
-		}
-		from, to, _ := bytes.Cut(fields[0], []byte("-"))
-		start, err1 := strconv.ParseUint(string(from), 16, 64)
-		end, err2 := strconv.ParseUint(string(to), 16, 64)
-		if err1 == nil && err2 == nil {
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(start), uintptr(end-start), unix.MADV_DONTNEED)
+		switch string(fields[0]) {
+		default: // the first line of a mapping, or a line that does not matter
+			if len(fields) >= 6 && string(fields[5]) == file && !bytes.ContainsRune(fields[1], 'w') {
+				_, err := fmt.Sscanf(string(fields[0]), "%x-%x", &start, &end)
+				clean = err == nil
+			}
+		case "Anonymous:", "Swap:": // the written pages
+			clean = clean && string(fields[1]) == "0"
+		case "VmFlags:": // the last line
+			if clean {
+				_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, end-start, unix.MADV_DONTNEED)
+			}
+			clean = false
 		}
 	}
 }
