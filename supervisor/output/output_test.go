@@ -334,3 +334,35 @@ func TestAStalledAttachmentIsDropped(t *testing.T) {
 		})
 	}
 }
+
+// A reader that reads all the time is not dropped for its speed, such as that of a serial line.
+func TestASlowAttachmentIsNotDropped(t *testing.T) {
+	t.Parallel()
+	r := newRelay(false)
+	a, err := newAttachment(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	const chunks = 3 // more than the pipe holds
+	for range chunks {
+		r.emit(stdout, make([]byte, readSize))
+	}
+	r.end()
+	const page, reads = 4096, 8
+	pace := time.NewTicker(stallLimit / (reads - 2)) // longer than stallLimit in all
+	defer pace.Stop()
+	for range reads {
+		<-pace.C
+		if _, err := io.ReadFull(a.Stdout, make([]byte, page)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rest := readAll(t, a.Stdout); len(rest) != chunks*readSize-reads*page {
+		t.Errorf("%d bytes are left to read", len(rest))
+	}
+	<-a.Done()
+	if a.Err() != nil {
+		t.Error(a.Err())
+	}
+}

@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -95,10 +96,7 @@ func (s *sender) start() {
 
 func (s *sender) pump() {
 	for text := s.take(); text != nil; text = s.take() {
-		if _, err := s.w.Write(text); err != nil {
-			if os.IsTimeout(err) {
-				err = ErrDropped
-			}
+		if err := s.write(text); err != nil {
 			s.fail(err)
 			return
 		}
@@ -106,6 +104,19 @@ func (s *sender) pump() {
 	if s.close() {
 		s.done()
 	}
+}
+
+// write writes text in parts of a page: a reader that takes one within stallLimit has not stalled.
+func (s *sender) write(text []byte) error {
+	for part := range slices.Chunk(text, 4096) {
+		s.renewLimit()
+		if _, err := s.w.Write(part); os.IsTimeout(err) {
+			return ErrDropped
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take waits for the next chunk's text. It returns nil after the end.
@@ -122,13 +133,19 @@ func (s *sender) take() []byte {
 	s.next = s.next.next
 	before := s.behind
 	s.behind -= len(text) + chunkCost
-	switch {
-	case s.ending || s.behind > stallBehind:
-		s.limitWrite()
-	case before > stallBehind:
+	if !s.ending && before > stallBehind && s.behind <= stallBehind {
 		_ = s.w.SetWriteDeadline(time.Time{}) // it has caught up
 	}
 	return text
+}
+
+// renewLimit bounds the next write if the reader must not stall.
+func (s *sender) renewLimit() {
+	s.from.mu.Lock()
+	defer s.from.mu.Unlock()
+	if s.ending || s.behind > stallBehind {
+		s.limitWrite()
+	}
 }
 
 // end makes the sender close the pipe after the last byte.
