@@ -43,16 +43,18 @@ var (
 	ErrEnded = errors.New("the run has ended")
 )
 
-// Collector has what the streams of all apps share: the buffers of reads, and the poller.
+// Collector has what the streams of all apps share: the buffers of reads, the poller, and the bound of the backlogs.
 // Its methods may be called by several goroutines at once.
 type Collector struct {
-	buffers *sync.Pool // of *[readSize]byte. Between reads no capture holds one: an app that writes nothing costs none
-	poller  *poller
+	buffers  *sync.Pool // of *[readSize]byte. Between reads no capture holds one: an app that writes nothing costs none
+	poller   *poller
+	backlogs *backlogs
 }
 
 // NewCollector starts a Collector. It takes over the program's SIGIO until Close.
 func NewCollector() *Collector {
-	return &Collector{buffers: &sync.Pool{New: func() any { return new([readSize]byte) }}, poller: newPoller()}
+	buffers := &sync.Pool{New: func() any { return new([readSize]byte) }}
+	return &Collector{buffers: buffers, poller: newPoller(), backlogs: newBacklogs()}
 }
 
 // Close ends the Collector. Every Streams must have been finished. It is called once.

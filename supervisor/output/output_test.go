@@ -225,7 +225,7 @@ func TestAnIdleStreamHoldsNoBuffer(t *testing.T) {
 
 func TestAnAttachmentThatKeepsUpHoldsNothing(t *testing.T) {
 	var done sync.WaitGroup
-	r := newRelay(false)
+	r := newRelay(false, newBacklogs())
 	a, err := newAttachment(r)
 	if err != nil {
 		t.Fatal(err)
@@ -240,8 +240,8 @@ func TestAnAttachmentThatKeepsUpHoldsNothing(t *testing.T) {
 		done.Wait()
 	}
 	b := r.backlogs[stdout]
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.all.mu.Lock()
+	defer b.all.mu.Unlock()
 	if s := a.senders[stdout]; s.next != b.last || s.behind != 0 || b.last.text != nil {
 		t.Errorf("%d bytes behind", s.behind)
 	}
@@ -276,7 +276,7 @@ func TestAForeignWriterIsReadToALimit(t *testing.T) {
 
 // What is kept for a reader that does not read has a limit.
 func TestAnAttachmentFarBehindIsDropped(t *testing.T) {
-	r := newRelay(false)
+	r := newRelay(false, newBacklogs())
 	a, err := newAttachment(r)
 	if err != nil {
 		t.Fatal(err)
@@ -287,15 +287,47 @@ func TestAnAttachmentFarBehindIsDropped(t *testing.T) {
 		r.emit(stdout, text)
 	}
 	b := r.backlogs[stdout]
-	b.mu.Lock()
+	b.all.mu.Lock()
 	left := len(b.senders)
-	b.mu.Unlock()
+	b.all.mu.Unlock()
 	if left != 0 {
 		t.Fatal("it is not dropped")
 	}
 	<-a.Done()
 	if !errors.Is(a.Err(), ErrDropped) {
 		t.Errorf("%v, want %v", a.Err(), ErrDropped)
+	}
+}
+
+// The limit is for all runs together: the slowest attachment makes room, whose ever it is.
+func TestTheSlowestAttachmentOfAllRunsIsDropped(t *testing.T) {
+	c := newCollector(t)
+	var all [2]*Attachment
+	for i, chunks := range []int{backlogLimit / readSize * 5 / 8, backlogLimit / readSize / 2} {
+		s := open(t, c, Options{})
+		defer s.Finish()
+		a, err := s.Attach()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		all[i] = a
+		for range chunks {
+			s.relay.emit(stream(i), make([]byte, readSize))
+		}
+	}
+	select {
+	case <-all[0].Done():
+	case <-time.After(stallLimit / 2): // before it counts as stalled
+		t.Fatal("none is dropped")
+	}
+	if err := all[0].Err(); !errors.Is(err, ErrDropped) {
+		t.Errorf("%v, want %v", err, ErrDropped)
+	}
+	select {
+	case <-all[1].Done():
+		t.Errorf("the other is dropped also: %v", all[1].Err())
+	default:
 	}
 }
 
@@ -308,7 +340,7 @@ func TestAStalledAttachmentIsDropped(t *testing.T) {
 	}{"far behind": {stallBehind/readSize + 4, readSize, false}, "at the end": {1, stallBehind / 2, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRelay(false)
+			r := newRelay(false, newBacklogs())
 			a, err := newAttachment(r)
 			if err != nil {
 				t.Fatal(err)
@@ -338,7 +370,7 @@ func TestAStalledAttachmentIsDropped(t *testing.T) {
 // A reader that reads all the time is not dropped for its speed, such as that of a serial line.
 func TestASlowAttachmentIsNotDropped(t *testing.T) {
 	t.Parallel()
-	r := newRelay(false)
+	r := newRelay(false, newBacklogs())
 	a, err := newAttachment(r)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ const (
 // relay passes a run's output to its attachments, and their input to the run.
 type relay struct {
 	terminal bool
-	backlogs [2]*backlog   // by stream; each guards itself
+	backlogs [2]*backlog   // by stream; they guard themselves
 	opened   chan struct{} // closed by setMaster, read by typeIn
 
 	mu       sync.Mutex
@@ -38,9 +38,9 @@ type relay struct {
 	size *unix.Winsize
 }
 
-func newRelay(terminal bool) *relay {
+func newRelay(terminal bool, all *backlogs) *relay {
 	return &relay{
-		terminal: terminal, backlogs: [2]*backlog{newBacklog(), newBacklog()},
+		terminal: terminal, backlogs: [2]*backlog{newBacklog(all), newBacklog(all)},
 		attached: make(map[*Attachment]struct{}), opened: make(chan struct{}),
 	}
 }

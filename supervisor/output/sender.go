@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// backlogLimit is how far an attachment may be behind the app, in bytes
-	// besides what its pipe holds; then it is dropped. An app can print tens of
+	// backlogLimit bounds what the backlogs of a Collector keep together, in bytes; beyond it
+	// the attachment that is the furthest behind is dropped. Memory that apps leave to the
+	// supervisor bears it (package container/cgroup, stagerMemory). An app can print
 	// megabytes at once, in less time than a terminal, or any reader on a busy machine,
 	// takes to show a tenth of them: a reader is not dropped for that. The
 	// memory is taken only while an attachment is behind, and once for each stream, since
 	// all attachments share what is kept.
-	backlogLimit = 40 << 20
+	backlogLimit = 8 << 20
 	// chunkCost is what a chunk counts besides its text.
 	chunkCost = 64
 	// stallBehind is how far behind an attachment may be while it reads nothing, such as a
@@ -32,26 +33,36 @@ type chunk struct {
 	next *chunk // nil in the last
 }
 
+// backlogs are what the backlogs of a Collector have in common.
+type backlogs struct {
+	mu      sync.Mutex
+	senders map[*sender]struct{} // guarded by mu; those that are started, and neither dropped nor closed
+	kept    int                  // guarded by mu; what the backlogs keep
+}
+
+func newBacklogs() *backlogs { return &backlogs{senders: make(map[*sender]struct{})} }
+
 // backlog is one output of a run on its way to the attachments: a list of chunks
 // with a position for each sender. Chunks before all positions are garbage, so
 // the backlog holds nothing while the senders keep up, and while nothing is attached.
 type backlog struct {
-	mu      sync.Mutex
-	change  sync.Cond            // on mu: another chunk, or a sender's ending or closed
-	last    *chunk               // guarded by mu
-	senders map[*sender]struct{} // guarded by mu; those that are started and not closed
+	all     *backlogs
+	change  sync.Cond            // on all.mu: another chunk, or a sender's ending or closed
+	last    *chunk               // guarded by all.mu
+	senders map[*sender]struct{} // guarded by all.mu; those of all.senders that write this output
+	kept    int                  // guarded by all.mu; the cost of the chunks from the first position on
 }
 
-func newBacklog() *backlog {
-	b := &backlog{last: new(chunk), senders: make(map[*sender]struct{})}
-	b.change.L = &b.mu
+func newBacklog(all *backlogs) *backlog {
+	b := &backlog{all: all, last: new(chunk), senders: make(map[*sender]struct{})}
+	b.change.L = &all.mu
 	return b
 }
 
 // add passes a copy of text to all senders, and never waits for them.
 func (b *backlog) add(text []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.all.mu.Lock()
+	defer b.all.mu.Unlock()
 	if len(b.senders) == 0 {
 		return
 	}
@@ -60,15 +71,37 @@ func (b *backlog) add(text []byte) {
 	for s := range b.senders {
 		before := s.behind
 		s.behind += len(text) + chunkCost
-		switch {
-		case s.behind > backlogLimit:
-			delete(b.senders, s)
-			go s.fail(ErrDropped) // it waits for a write under way
-		case s.behind > stallBehind && before <= stallBehind:
+		if s.behind > stallBehind && before <= stallBehind {
 			s.limitWrite()
 		}
 	}
+	b.count()
+	for b.all.kept > backlogLimit {
+		b.all.dropSlowest()
+	}
 	b.change.Broadcast()
+}
+
+// count updates what the backlog keeps. The caller holds all.mu.
+func (b *backlog) count() {
+	kept := 0
+	for s := range b.senders {
+		kept = max(kept, s.behind)
+	}
+	b.all.kept += kept - b.kept
+	b.kept = kept
+}
+
+// dropSlowest drops the sender that is the furthest behind. The caller holds mu.
+func (all *backlogs) dropSlowest() {
+	var slowest *sender
+	for s := range all.senders {
+		if slowest == nil || s.behind > slowest.behind {
+			slowest = s
+		}
+	}
+	slowest.forget()
+	go slowest.fail(ErrDropped) // it waits for a write under way
 }
 
 // sender writes one output to an attachment's pipe. A goroutine of its own
@@ -79,18 +112,19 @@ type sender struct {
 	done func()      // called once the last byte has been written after end
 	from *backlog
 
-	next   *chunk // guarded by from.mu; the next to be written
-	behind int    // guarded by from.mu; the cost of the chunks from next on
-	ending bool   // guarded by from.mu; no chunk will be added
-	closed bool   // guarded by from.mu
+	// guarded by from.all.mu
+	next   *chunk // the next to be written
+	behind int    // the cost of the chunks from next on
+	ending bool   // no chunk will be added
+	closed bool
 }
 
 // start makes the sender write what is added from now on. It is called once.
 func (s *sender) start() {
-	s.from.mu.Lock()
-	defer s.from.mu.Unlock()
+	s.from.all.mu.Lock()
+	defer s.from.all.mu.Unlock()
 	s.next = s.from.last
-	s.from.senders[s] = struct{}{}
+	s.from.senders[s], s.from.all.senders[s] = struct{}{}, struct{}{}
 	go s.pump()
 }
 
@@ -121,8 +155,8 @@ func (s *sender) write(text []byte) error {
 
 // take waits for the next chunk's text. It returns nil after the end.
 func (s *sender) take() []byte {
-	s.from.mu.Lock()
-	defer s.from.mu.Unlock()
+	s.from.all.mu.Lock()
+	defer s.from.all.mu.Unlock()
 	for !s.closed && !s.ending && s.next.next == nil {
 		s.from.change.Wait()
 	}
@@ -133,6 +167,7 @@ func (s *sender) take() []byte {
 	s.next = s.next.next
 	before := s.behind
 	s.behind -= len(text) + chunkCost
+	s.from.count()
 	if !s.ending && before > stallBehind && s.behind <= stallBehind {
 		_ = s.w.SetWriteDeadline(time.Time{}) // it has caught up
 	}
@@ -141,8 +176,8 @@ func (s *sender) take() []byte {
 
 // renewLimit bounds the next write if the reader must not stall.
 func (s *sender) renewLimit() {
-	s.from.mu.Lock()
-	defer s.from.mu.Unlock()
+	s.from.all.mu.Lock()
+	defer s.from.all.mu.Unlock()
 	if s.ending || s.behind > stallBehind {
 		s.limitWrite()
 	}
@@ -150,8 +185,8 @@ func (s *sender) renewLimit() {
 
 // end makes the sender close the pipe after the last byte.
 func (s *sender) end() {
-	s.from.mu.Lock()
-	defer s.from.mu.Unlock()
+	s.from.all.mu.Lock()
+	defer s.from.all.mu.Unlock()
 	s.ending = true
 	s.limitWrite()
 	s.from.change.Broadcast()
@@ -163,15 +198,22 @@ func (s *sender) limitWrite() { _ = s.w.SetWriteDeadline(time.Now().Add(stallLim
 
 // close closes the pipe at once. It returns false when the pipe was closed already.
 func (s *sender) close() bool {
-	s.from.mu.Lock()
+	s.from.all.mu.Lock()
 	if s.closed {
-		s.from.mu.Unlock()
+		s.from.all.mu.Unlock()
 		return false
 	}
 	s.closed, s.next = true, nil
-	delete(s.from.senders, s)
+	s.forget()
 	s.from.change.Broadcast()
-	s.from.mu.Unlock()
+	s.from.all.mu.Unlock()
 	_ = s.w.Close() // without mu, since it waits for a write under way
 	return true
+}
+
+// forget takes the sender out of its backlog, which keeps nothing for it any more. The caller holds from.all.mu.
+func (s *sender) forget() {
+	delete(s.from.senders, s)
+	delete(s.from.all.senders, s)
+	s.from.count()
 }

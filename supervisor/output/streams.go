@@ -33,7 +33,7 @@ type Streams struct {
 // Open makes what a run needs. After an error nothing is left to be freed;
 // otherwise Finish frees it.
 func (c *Collector) Open(options Options) (*Streams, error) {
-	s := &Streams{collector: c, relay: newRelay(options.Terminal)}
+	s := &Streams{collector: c, relay: newRelay(options.Terminal, c.backlogs)}
 	out, errs := logWriter(options.Stdout, options.LogError), logWriter(options.Stderr, options.LogError)
 	s.emit = [2]func([]byte){
 		func(text []byte) { out(text); s.relay.emit(stdout, text) },
