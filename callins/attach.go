@@ -42,7 +42,10 @@ func attach(ctx context.Context, s Streams, args []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	ask := request{Version: protocolVersion, Call: requestAttach, App: app, Input: !isNull(s.Stdin)}
+	ask := request{
+		Version: protocolVersion, Call: requestAttach, App: app,
+		Input: !isNull(s.Stdin), NoOut: isNull(s.Stdout), NoErr: isNull(s.Stderr),
+	}
 	if err := c.ask(ask); err != nil {
 		return 0, err
 	}

@@ -225,6 +225,32 @@ func TestACallerThatDoesNotReadIsDropped(t *testing.T) {
 	}
 }
 
+// A caller without an output, such as that of launcher run --interactive, does not lose the input for what the app writes.
+func TestACallerThatWantsNoOutputIsNotDropped(t *testing.T) {
+	begin, attached, stopped := fifo(t), fifo(t), fifo(t)
+	app := script("app", begin, fmt.Sprintf("read line; read x <%s; read x <%s; head -c 20000000 /dev/zero; exit 4", attached, stopped))
+	app.OpenStdin = true
+	p := newPod(t, app)
+	cmd := p.caller("attach", "", "app") // stdout and stderr are the null device
+	cmd.Stdin = strings.NewReader("a line\n")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, begin)
+	open(t, attached) // the app has read the line
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	open(t, stopped)
+	p.awaitEnded(1)
+	if err := cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, cmd.Wait()); code != 4 {
+		t.Errorf("exit code %d, want 4", code)
+	}
+}
+
 // The app has ended, and its last output is on its way to a reader that does not read.
 func TestASignalEndsAStuckAttachAfterTheAppsEnd(t *testing.T) {
 	gate := fifo(t)

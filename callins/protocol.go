@@ -75,6 +75,8 @@ type request struct {
 	App     string   `json:"app,omitempty"`   // run, attach
 	Args    []string `json:"args,omitempty"`  // of a document
 	Input   bool     `json:"input,omitempty"` // attach: the caller's stdin is not the null device
+	NoOut   bool     `json:"noOut,omitempty"` // attach: the caller's stdout is the null device
+	NoErr   bool     `json:"noErr,omitempty"` // attach: likewise stderr
 	Width   uint16   `json:"width,omitempty"`
 	Height  uint16   `json:"height,omitempty"`
 	Term    string   `json:"term,omitempty"`

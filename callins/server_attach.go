@@ -25,6 +25,7 @@ func serveAttach(ctx context.Context, pod *supervisor.Pod, call *Call) error {
 	if err := unlimited(c); err != nil {
 		return err
 	}
+	a.IgnoreOutput(call.request.NoOut, call.request.NoErr)
 	if call.request.Input {
 		a.HasInput()
 	}

@@ -147,6 +147,16 @@ func (a *Attachment) Err() error {
 // EndInput has the app's stdin end when Stdin is closed, with its copies. Later attachments have none.
 func (a *Attachment) EndInput() { a.relay.endStdin() }
 
+// IgnoreOutput ends the output of those of Stdout and Stderr that the reader does not want: they get no more
+// bytes, and the attachment is not dropped for them.
+func (a *Attachment) IgnoreOutput(stdout, stderr bool) {
+	for i, ignored := range []bool{stdout, stderr} {
+		if ignored && a.senders[i] != nil {
+			a.senders[i].ignore()
+		}
+	}
+}
+
 // Resize sets the size of the app's terminal, also before the terminal is there. Without a
 // terminal it does nothing.
 func (a *Attachment) Resize(width, height uint16) error {

@@ -299,6 +299,26 @@ func TestAnAttachmentFarBehindIsDropped(t *testing.T) {
 	}
 }
 
+// A reader that wants no output, such as that of an input alone, is not dropped for the output.
+func TestAnAttachmentThatIgnoresTheOutputIsNotDropped(t *testing.T) {
+	s := open(t, newCollector(t), Options{})
+	a, err := s.Attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	a.IgnoreOutput(true, false)
+	for range 2 * backlogLimit / readSize {
+		s.relay.emit(stdout, make([]byte, readSize))
+	}
+	s.relay.emit(stderr, []byte("text"))
+	s.Finish()
+	<-a.Done()
+	if out, errs := readAll(t, a.Stdout), readAll(t, a.Stderr); out != "" || errs != "text" || a.Err() != nil {
+		t.Errorf("%d bytes, %q, %v", len(out), errs, a.Err())
+	}
+}
+
 // The limit is for all runs together: the slowest attachment makes room, whose ever it is.
 func TestTheSlowestAttachmentOfAllRunsIsDropped(t *testing.T) {
 	c := newCollector(t)

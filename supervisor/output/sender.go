@@ -113,7 +113,7 @@ type sender struct {
 	from *backlog
 
 	// guarded by from.all.mu
-	next   *chunk // the next to be written
+	next   *chunk // the next to be written; nil for none, after ignore or close
 	behind int    // the cost of the chunks from next on
 	ending bool   // no chunk will be added
 	closed bool
@@ -157,10 +157,10 @@ func (s *sender) write(text []byte) error {
 func (s *sender) take() []byte {
 	s.from.all.mu.Lock()
 	defer s.from.all.mu.Unlock()
-	for !s.closed && !s.ending && s.next.next == nil {
+	for !s.closed && !s.ending && (s.next == nil || s.next.next == nil) {
 		s.from.change.Wait()
 	}
-	if s.closed || s.next.next == nil {
+	if s.next == nil || s.next.next == nil {
 		return nil
 	}
 	text := s.next.text
@@ -181,6 +181,14 @@ func (s *sender) renewLimit() {
 	if s.ending || s.behind > stallBehind {
 		s.limitWrite()
 	}
+}
+
+// ignore makes the sender write no more.
+func (s *sender) ignore() {
+	s.from.all.mu.Lock()
+	defer s.from.all.mu.Unlock()
+	s.next = nil
+	s.forget()
 }
 
 // end makes the sender close the pipe after the last byte.
