@@ -21,13 +21,13 @@
 
 #include "calls.h"
 #include "direct.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -124,18 +124,8 @@ static void *serve(void *argument)
 
 static int start(struct forker *f)
 {
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	int error;
+	int error = start_thread(&f->thread, serve, f);
 
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, 128 * 1024);
-	/* But for those that the C library needs in each thread, for setgroups(3). */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&f->thread, &attributes, serve, f);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
 	if (error)
 		return error;
 	await(&f->answered);

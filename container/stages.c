@@ -28,6 +28,8 @@
 #define _GNU_SOURCE
 #include "stages.h"
 
+#include "thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -202,24 +204,16 @@ static void *watch(void *unused)
 int stages_watch(void)
 {
 	static atomic_flag started = ATOMIC_FLAG_INIT;
-	sigset_t all, before;
-	pthread_attr_t attributes;
 	pthread_t thread;
 	int error;
 
 	if (atomic_flag_test_and_set(&started))
 		return 0;
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, 64 * 1024);
-	/* The Go runtime's handlers run on the Go runtime's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&thread, &attributes, watch, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
+	error = start_thread(&thread, watch, NULL);
 	if (error)
 		atomic_flag_clear(&started);
+	else
+		pthread_detach(thread);
 	return error;
 }
 
