@@ -1,14 +1,18 @@
 package tests
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/harness"
+	"kurma.io/stager/tests/poll"
 )
 
 // victim is a process that a pod depends on.
@@ -119,6 +123,31 @@ func TestNothingSurvivesAKill(t *testing.T) {
 				b.CheckGone()
 			})
 		}
+	}
+}
+
+// An app that locks the pipe of its output for ever, which the kernel has to close before the supervisor can end, holds
+// up the pod's end neither when the supervisor is killed nor when the waiter is.
+func TestAnAppThatLocksItsOutputIsKilledWithItsPod(t *testing.T) {
+	t.Parallel()
+	for _, v := range victims() {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			m := suite.NewMachine(t)
+			// BusyBox's cat copies by sendfile(2), and nobody types on the terminal.
+			p := m.Up("p", harness.PodOf(suite.Command("idle", "cat", "/dev/ptmx"), suite.Command("neighbour", "sleep", "1000")))
+			call := fmt.Sprintf("/proc/%d/syscall", p.Status()["idle"].PID)
+			harness.Eventually(t, "the app waits in sendfile(2)", func() bool {
+				text, _ := os.ReadFile(call) // nothing of a running process
+				return strings.HasPrefix(string(text), fmt.Sprintf("%d ", unix.SYS_SENDFILE))
+			})
+			if err := unix.Kill(v.find(m), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if !poll.Until(5*time.Second, 10*time.Millisecond, func() bool { return len(m.Processes()) == 0 }) {
+				t.Errorf("processes %v are still there", m.Processes())
+			}
+		})
 	}
 }
 

@@ -46,8 +46,9 @@ func TestFirstProcess(t *testing.T) { firstprocess.Run(t) }
 // The Go runtime reports a fault of the supervisor.
 func TestAFaultIsReported(t *testing.T) { firstprocess.Faults(t, 2) }
 
-// The waiter keeps stdio, its channel and its signals, and for some time the ready pipe.
-func TestWaiterKeepsFewDescriptors(t *testing.T) { firstprocess.KeepsDescriptors(t, 6) }
+// The waiter keeps stdio, its channel, its signals, the lifeline and the pod's PID namespace, and for some time the
+// ready pipe.
+func TestWaiterKeepsFewDescriptors(t *testing.T) { firstprocess.KeepsDescriptors(t, 8) }
 
 // The waiter's mounts are the daemon's.
 func TestWaiterKeepsTheDaemonsMounts(t *testing.T) { firstprocess.KeepsMounts(t) }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 void give_up(const char *what)
@@ -24,4 +25,14 @@ int move_up(int fd)
 		give_up("make descriptor");
 	close(fd);
 	return moved;
+}
+
+void close_between(int first, int last)
+{
+	int fd, max = (int)sysconf(_SC_OPEN_MAX);
+
+	if (syscall(SYS_close_range, first, last, 0) == 0)
+		return;
+	for (fd = first; fd <= last && fd < max; fd++)
+		close(fd);
 }

@@ -180,6 +180,7 @@ void start_guard(const int *files, int nfiles, int own_mounts)
 	/* These must end when the waiter closes them, and not later. */
 	close(KEPT_CHANNEL);
 	close(KEPT_READY);
+	close(KEPT_LIFELINE);
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* fails for a wrong signal number alone (PR_SET_PDEATHSIG(2const)) */
 	pid = fork();
 	if (pid < 0)

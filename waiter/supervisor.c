@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,7 +46,7 @@ static void set_mask(const sigset_t *daemons)
 }
 
 /* Becomes the supervisor: this program again, at its path in the new root. */
-static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int channel, const sigset_t *signals)
+static void __attribute__((noreturn)) become_supervisor(int channel, const sigset_t *signals)
 {
 	char self[PATH_MAX], mark[16];
 	char *args[] = { self, NULL };
@@ -56,8 +55,6 @@ static void __attribute__((noreturn)) become_supervisor(uint32_t namespaces, int
 	if (n < 0)
 		give_up("find own program");
 	self[n] = 0;
-	if (namespaces & CLONE_NEWPID && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-		give_up("set parent-death signal");
 	enter_mount_namespace();
 	make_room_for_descriptors(channel);
 	if (fcntl(channel, F_SETFD, 0) < 0)
@@ -90,7 +87,7 @@ int fork_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervi
 	if (*supervisor < 0)
 		give_up("fork");
 	if (*supervisor == 0)
-		become_supervisor(namespaces, ends[1], signals);
+		become_supervisor(ends[1], signals);
 	close(ends[1]);
 	return ends[0];
 }

@@ -9,8 +9,8 @@
  *
  * The waiter stays for the life of the pod, so no Go runtime starts in it: it takes
  * half a megabyte instead of five, and little can fail. The supervisor ends with
- * the waiter: the waiter holds the other end of the supervisor's channel, and is
- * the parent for PR_SET_PDEATHSIG.
+ * the waiter, which holds the other ends of the supervisor's channel and of its
+ * lifeline (lifeline.c).
  *
  * The waiter starts the supervisor in the namespaces that the pod seems to need (guess.c),
  * before anything has parsed the manifest. If the pod needs others, the supervisor
@@ -86,8 +86,7 @@ static int64_t milliseconds(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Sends SIGKILL to all children. Returns 0 if the kernel does not list them. */
-static int kill_all(void)
+int kill_all(void)
 {
 	char path[64];
 	int child;
@@ -165,10 +164,10 @@ static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t 
 	end_as(status);
 }
 
-/* Closes the ready pipe. No other descriptor may get its number. */
-static void close_ready(void)
+/* Closes a descriptor of enum kept. No other one may get its number. */
+static void vacate(int number)
 {
-	dup3(KEPT_SIGNALS, KEPT_READY, O_CLOEXEC);
+	dup3(KEPT_SIGNALS, number, O_CLOEXEC);
 }
 
 /* Closes everything but stdio and the descriptors of enum kept. ready is the ready
@@ -176,20 +175,18 @@ static void close_ready(void)
 static void keep_only(int channel, int ready, const sigset_t *signals)
 {
 	int awaited = move_up(signalfd(-1, signals, SFD_NONBLOCK));
-	int fd, first = KEPT_READY + 1, max = (int)sysconf(_SC_OPEN_MAX);
+	int number;
 
 	/* The daemon may have put the ready pipe on a number of enum kept. */
 	if (ready >= 0 && (ready = fcntl(ready, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)) < 0)
 		give_up("keep ready pipe");
 	if (dup3(channel, KEPT_CHANNEL, O_CLOEXEC) < 0 || dup3(awaited, KEPT_SIGNALS, O_CLOEXEC) < 0)
 		give_up("keep channel");
-	close_ready();
+	for (number = KEPT_READY; number < KEPT_END; number++)
+		vacate(number);
 	if (ready >= 0 && dup3(ready, KEPT_READY, O_CLOEXEC) < 0)
 		give_up("keep ready pipe");
-	if (syscall(SYS_close_range, first, ~0U, 0) == 0)
-		return;
-	for (fd = first; fd < max; fd++)
-		close(fd);
+	close_between(KEPT_END, INT_MAX);
 }
 
 /* Releases the pages of the program that only the start needed; the kernel reloads
@@ -228,6 +225,13 @@ static void take_signals(pid_t supervisor)
 			end_as(status);
 }
 
+/* Keeps the descriptors of WAITER_LIFELINE. */
+static void keep_lifeline(const int *files, int nfiles)
+{
+	if (nfiles != 2 || dup3(files[0], KEPT_LIFELINE, O_CLOEXEC) < 0 || dup3(files[1], KEPT_PIDS, O_CLOEXEC) < 0)
+		give_up("keep lifeline");
+}
+
 /* Handles a request of the supervisor. Returns 0 when no more requests will come. */
 static int take_request(void)
 {
@@ -254,7 +258,9 @@ static int take_request(void)
 		nfiles = (int)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 	}
 	if (n == (ssize_t)sizeof(request) && request.kind == WAITER_UP)
-		close_ready();
+		vacate(KEPT_READY);
+	if (n == (ssize_t)sizeof(request) && request.kind == WAITER_LIFELINE)
+		keep_lifeline(files, nfiles);
 	if (n == (ssize_t)sizeof(request) && request.kind == WAITER_HELPER)
 		start_guard(files, nfiles, request.own_mounts != 0);
 	for (i = 0; i < nfiles; i++)
@@ -262,17 +268,30 @@ static int take_request(void)
 	return 1;
 }
 
+/* How long a dying supervisor may take before the waiter kills the pod. Most take some milliseconds. */
+#define DYING_LIMIT_MS 100
+
 static void __attribute__((noreturn)) wait_for(pid_t supervisor)
 {
 	struct pollfd channel = { KEPT_CHANNEL, POLLIN, 0 }, signals = { KEPT_SIGNALS, POLLIN, 0 };
-	struct pollfd polled[] = { signals, channel };
+	struct pollfd lifeline = { KEPT_LIFELINE, 0, 0 }; /* for its end alone */
+	struct pollfd polled[] = { signals, channel, lifeline };
+	int limit = -1;
 
 	for (;;) {
-		if (poll(polled, sizeof(polled) / sizeof(*polled), -1) < 0 && errno != EINTR)
+		int n = poll(polled, sizeof(polled) / sizeof(*polled), limit);
+
+		if (n < 0 && errno != EINTR)
 			give_up("poll");
 		take_signals(supervisor);
+		if (n == 0)
+			kill_pod();
 		if (polled[1].revents && !take_request())
 			polled[1].fd = -1; /* the supervisor is ending */
+		if (polled[2].revents) { /* it is dying */
+			polled[2].fd = -1;
+			limit = DYING_LIMIT_MS;
+		}
 	}
 }
 

@@ -87,7 +87,8 @@ func TakeLine() (*Line, error) {
 	return l, os.Unsetenv(names.SupervisorVariable)
 }
 
-// Settle implements boot.Waiter. Helpers can start when it has returned nil.
+// Settle implements boot.Waiter. Helpers can start when it has returned nil. From then on a supervisor in a PID
+// namespace of its own and the waiter end with each other, whether Watch is called or not.
 func (l *Line) Settle(wanted uintptr, ready *os.File) error {
 	request := C.struct_waiter_request{kind: C.WAITER_SETTLE, namespaces: C.uint32_t(wanted), ready: -1}
 	if ready != nil {
@@ -98,6 +99,11 @@ func (l *Line) Settle(wanted uintptr, ready *os.File) error {
 	}
 	if wanted != l.namespaces {
 		return boot.ErrOtherNamespaces
+	}
+	if wanted&unix.CLONE_NEWPID != 0 {
+		if err := l.tie(); err != nil {
+			return err
+		}
 	}
 	close(l.settled)
 	return nil
@@ -128,9 +134,9 @@ func (l *Line) Settled() <-chan struct{} { return l.settled }
 // Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM, SIGINT
 // or SIGQUIT. An app cannot ask for that if the supervisor has called supervisor.IgnoreSignals.
 //
-// Watch calls stop and then lost when the waiter is gone, whatever ended it, and ends this process afterwards. In a
-// PID namespace of its own the pod ends with this process, so lost is called in the host's only, where it kills the
-// pod's processes, while nothing starts any more. Watch does not return; call it on a goroutine of its own.
+// Watch kills the pod's processes when the waiter is gone, whatever ended it, and ends this process afterwards. In a
+// PID namespace of its own Watch kills them itself. In the host's it calls stop, and then lost to kill them, while
+// nothing starts any more. Watch does not return; call it on a goroutine of its own.
 func (l *Line) Watch(stop, lost func()) {
 	// The channel's end, or an error, means that the waiter is gone.
 	for order := C.uint32_t(0); readStruct(l.channel, &order) == nil; {
@@ -141,6 +147,8 @@ func (l *Line) Watch(stop, lost func()) {
 	if l.namespaces&unix.CLONE_NEWPID == 0 {
 		stop()
 		lost()
+	} else {
+		_ = unix.Kill(-1, unix.SIGKILL) // before this process's end, as lifeline.c does, which may not have done so yet
 	}
 	os.Exit(1)
 }

@@ -5,6 +5,7 @@
  *	waiter                                             supervisor
  *	   welcome  ──────────────────────────────────────►  before it reads anything
  *	   ◄──────────────────────────────  WAITER_SETTLE    when it has read the manifest
+ *	   ◄──────────────────────────────  WAITER_LIFELINE  next, from PID 1 of a PID namespace
  *	   ◄──────────────────────────────  WAITER_UP        when the pod runs
  *	   ◄──────────────────────────────  WAITER_HELPER    for each helper process
  *	   WAITER_STOP  ──────────────────────────────────►  for each signal of the daemon
@@ -47,6 +48,9 @@ enum waiter_kind {
 	WAITER_UP,
 	/* Start a helper. The packet carries the descriptors of enum waiter_file. */
 	WAITER_HELPER,
+	/* Kill the pod if the supervisor cannot end (lifeline.c). The packet carries the lifeline's end and
+	 * the supervisor's PID namespace. */
+	WAITER_LIFELINE,
 };
 
 /* The waiter's later messages, the uint32_t alone. Apps can send the supervisor any signal,

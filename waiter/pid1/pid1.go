@@ -20,7 +20,9 @@
 // What the package does not cover: an app of user 0 can send SIGSTOP to a child of the supervisor between its
 // fork and its exec. The Go runtime forks with CLONE_VFORK, so the forking thread then waits where no
 // stop-the-world passes, and the supervisor hangs until the daemon kills it. Only code outside the Go runtime
-// ends that: package container has a thread in C for it. A runtime without cgo that starts processes as apps
+// ends that: package container has a thread in C for it. And when the supervisor or the waiter is killed, an app that
+// holds a lock that the kernel takes to close the supervisor's files, as lifeline.c of package waiter explains, keeps
+// the pod running until the daemon kills its cgroup. A runtime without cgo that starts processes as apps
 // run, as examples/crun does, is for apps that are trusted with the pod.
 package pid1
 
