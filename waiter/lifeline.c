@@ -12,7 +12,7 @@
  *
  * The thread's descriptor table has nothing but the lifeline's end, so nothing delays that end's close.
  *
- * PR_SET_PDEATHSIG would not do for the supervisor: SIGKILL would end the thread before it has killed the apps.
+ * SIGKILL as the supervisor's PR_SET_PDEATHSIG would not do: it would end the thread before it has killed the apps.
  */
 #define _GNU_SOURCE
 #include "lifeline.h"

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,6 +56,9 @@ static void __attribute__((noreturn)) become_supervisor(int channel, const sigse
 	if (n < 0)
 		give_up("find own program");
 	self[n] = 0;
+	/* One that the host has stopped must go on to end with the waiter (lifeline.c). */
+	if (prctl(PR_SET_PDEATHSIG, SIGCONT) < 0)
+		give_up("set parent-death signal");
 	enter_mount_namespace();
 	make_room_for_descriptors(channel);
 	if (fcntl(channel, F_SETFD, 0) < 0)
