@@ -78,7 +78,7 @@ func TestSeveralAttachmentsSeeAllOutput(t *testing.T) {
 // The app waits for its reader after each burst, which is smaller than what the backlogs keep, so that
 // a busy machine makes no difference.
 func TestAnAttachmentThatDoesNotReadIsDropped(t *testing.T) {
-	const bursts, size = 4, 3_000_000
+	const bursts, size = 2, 25_000_000
 	b := newFakes(t)
 	var logged counter
 	pod := podOf(t, App{
@@ -111,7 +111,7 @@ func TestAnAttachmentThatDoesNotReadIsDropped(t *testing.T) {
 // all are still attached, and none has been dropped, when everything is written. The output
 // that they have not read is kept once.
 func TestTheAppWaitsForNoAttachment(t *testing.T) {
-	const size, readers = 8_000_000, 32
+	const size, readers = 40_000_000, 32
 	b := newFakes(t)
 	out := newLog()
 	var logged counter
@@ -134,7 +134,7 @@ func TestTheAppWaitsForNoAttachment(t *testing.T) {
 	var memory runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&memory)
-	const limit = 16 << 20 // twice what package output keeps for the slowest
+	const limit = 80 << 20 // twice what package output keeps for the slowest
 	if memory.HeapAlloc > limit {
 		t.Errorf("%d MB are kept", memory.HeapAlloc>>20)
 	}

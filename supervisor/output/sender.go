@@ -10,13 +10,12 @@ import (
 
 const (
 	// backlogLimit bounds what the backlogs of a Collector keep together, in bytes; beyond it
-	// the attachment that is the furthest behind is dropped. Memory that apps leave to the
-	// supervisor bears it (package container/cgroup, stagerMemory). An app can print
+	// the attachment that is the furthest behind is dropped. An app can print tens of
 	// megabytes at once, in less time than a terminal, or any reader on a busy machine,
 	// takes to show a tenth of them: a reader is not dropped for that. The
 	// memory is taken only while an attachment is behind, and once for each stream, since
 	// all attachments share what is kept.
-	backlogLimit = 8 << 20
+	backlogLimit = 40 << 20
 	// chunkCost is what a chunk counts besides its text.
 	chunkCost = 64
 	// stallBehind is how far behind an attachment may be while it reads nothing, such as a
