@@ -127,6 +127,9 @@ func (p *pod) output(config *runtimeapi.ContainerConfig) string {
 		if len(words) != 4 {
 			p.Fatalf("line of log %q", line)
 		}
+		if words[2] == "P" { // the next line goes on with it
+			words[3] = strings.TrimSuffix(words[3], "\n")
+		}
 		text.WriteString(words[3])
 	}
 	return text.String()
