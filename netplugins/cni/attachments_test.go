@@ -52,7 +52,7 @@ case $CNI_COMMAND in
 VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' && exit ;;
 ADD) echo '{"cniVersion": "1.0.0"}' ;;
 esac
-echo "$CNI_COMMAND ${0##*/}" >>` + calls + "\n"
+grep -q '"args":{"a":"b"}' && echo "$CNI_COMMAND ${0##*/}" >>` + calls + "\n"
 	for _, name := range []string{"first", "second", "third"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(program), 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
@@ -63,7 +63,7 @@ echo "$CNI_COMMAND ${0##*/}" >>` + calls + "\n"
 		check: true, idle: true, pods: []string{"pod"},
 	}
 	config := func(second string) []byte {
-		return []byte(`{"name": "n", "cniVersion": "1.0.0", "containerInterface": "eth0",
+		return []byte(`{"name": "n", "cniVersion": "1.0.0", "containerInterface": "eth0", "args": {"a": "b"},
 			"plugins": [{"type": "first"}, {"type": "` + second + `"}]}`)
 	}
 	pod := plugin.Pod{Namespace: "/proc/self/ns/net", UUID: "pod", Interface: "eth0"}

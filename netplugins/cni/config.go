@@ -100,11 +100,11 @@ func (n *network) parseList() (*libcni.NetworkConfigList, error) {
 		return nil, err
 	}
 	all, err := libcni.NetworkConfFromBytes(data)
-	if err != nil {
-		return nil, err
+	if err != nil || len(n.Args) == 0 {
+		return all, err
 	}
-	if len(n.Args) == 0 {
-		return all, nil
+	if all.Bytes, err = json.Marshal(n.keys); err != nil { // which libcni records, see attachedNetwork
+		return nil, err
 	}
 	for i, p := range all.Plugins {
 		if all.Plugins[i], err = n.addArgs(p); err != nil {

@@ -99,7 +99,6 @@ func dhcpAnswers() bool {
 
 // lease is the call of the dhcp plugin by which the daemon keeps the lease of a pod.
 type lease struct {
-	path   string
 	config []byte
 	args   *invoke.Args
 }
@@ -125,7 +124,7 @@ func (c *cni) leases(lib *libcni.CNIConfig, n *network) ([]lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, lease{filepath.Join(c.path[0], "dhcp"), config.Bytes, &invoke.Args{
+		all = append(all, lease{config.Bytes, &invoke.Args{
 			Command: "ADD", ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Path: c.path[0],
 		}})
 	}
@@ -144,7 +143,7 @@ func leaseAgain(ctx context.Context, leases []lease) {
 			continue // the pod is gone, or the path was valid during its ADD only, as under kurma-cri
 		}
 		all.Go(func() {
-			if err := invoke.ExecPluginWithoutResult(ctx, l.path, l.config, l.args, &executor{}); err != nil {
+			if err := invoke.ExecPluginWithoutResult(ctx, filepath.Join(l.args.Path, "dhcp"), l.config, l.args, &executor{}); err != nil {
 				fmt.Fprintf(os.Stderr, "lease address of pod %s again: %v\n", l.args.ContainerID, err)
 			}
 		})
