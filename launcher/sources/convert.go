@@ -10,11 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"kurma.io/stager/launcher/images"
@@ -146,12 +145,15 @@ func (m *marks) note(name string) error {
 // layerWriter writes an ACI.
 type layerWriter struct {
 	tar     *tar.Writer
-	below   []*images.Image // the layers below, the lowest first
+	below   []*images.Image // the layers below, the top one first
 	marks   marks
 	written map[string]bool // folders
 }
 
+// newLayerWriter writes to w a layer on the layers below, the lowest first.
 func newLayerWriter(w io.Writer, below []*images.Image) *layerWriter {
+	below = slices.Clone(below)
+	slices.Reverse(below)
 	return &layerWriter{tar: tar.NewWriter(w), below: below, written: make(map[string]bool)}
 }
 
@@ -207,43 +209,16 @@ func (w *layerWriter) above(name string) error {
 // folder writes a folder with the owner, mode and time that it has in the layers below, because it covers theirs.
 func (w *layerWriter) folder(name string) error {
 	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
-	for _, layer := range slices.Backward(w.below) {
-		st, err := statFolder(layer.Rootfs(), name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			break // a file, whiteout or link, which hides what the lower layers have
-		}
-		if err != nil {
-			return err
-		}
+	info, err := images.Lstat(w.below, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil && info.IsDir() {
+		st := info.Sys().(*syscall.Stat_t)
 		header.Mode, header.Uid, header.Gid = int64(st.Mode&0o7777), int(st.Uid), int(st.Gid)
-		header.ModTime = time.Unix(st.Mtim.Unix())
-		break
+		header.ModTime = info.ModTime()
 	}
 	return w.write(header, name)
-}
-
-// statFolder returns a folder below root. It follows no link, which could lead out of root.
-func statFolder(root, name string) (st unix.Stat_t, err error) {
-	top, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return st, err
-	}
-	defer top.Close()
-	fd, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err == nil {
-		err = unix.Fstat(fd, &st)
-		_ = unix.Close(fd)
-	}
-	if err != nil {
-		return st, &fs.PathError{Op: "stat", Path: filepath.Join(root, name), Err: err}
-	}
-	return st, nil
 }
 
 // write writes the header of an entry.

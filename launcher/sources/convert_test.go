@@ -148,6 +148,7 @@ func TestAFolderIsAsTheLayersBelowHaveIt(t *testing.T) {
 		{"not listed by the topmost", [][]string{{"d/e/"}, {"d/e/old"}}, []string{implied, listed}},
 		{"a whiteout", [][]string{{"d/", "d/e/"}, {"d/.wh.e"}}, []string{listed, implied}},
 		{"a whiteout above", [][]string{{"d/", "d/e/"}, {".wh.d"}}, []string{implied, implied}},
+		{"an opaque folder above", [][]string{{"d/", "d/e/"}, {"d/.wh..wh..opq"}}, []string{listed, implied}},
 		{"a file", [][]string{{"d/", "d/e/"}, {"d"}}, []string{implied, implied}},
 		{"a link to the host", [][]string{{"d/", "d/e/"}, {"d>/dev", "e>/"}}, []string{implied, implied}},
 	} {
