@@ -34,19 +34,15 @@ func (f PodFilter) Add(text string) error {
 	if !ok || podFilters()[key] == nil {
 		return errors.New("want name=NAME, state=STATE, app=APP or network=NETWORK")
 	}
-	if key == "state" && !isPhase(value) {
-		return fmt.Errorf("unknown state %q; want starting, running, stopping, exited, dead or damaged", value)
+	if key == "state" && !slices.Contains(phases(), pods.Phase(value)) {
+		return fmt.Errorf("unknown state %q; want one of %v", value, phases())
 	}
 	f[key] = append(f[key], value)
 	return nil
 }
 
-func isPhase(text string) bool {
-	switch pods.Phase(text) {
-	case pods.Starting, pods.Running, pods.Stopping, pods.Exited, pods.Dead, pods.Damaged:
-		return true
-	}
-	return false
+func phases() []pods.Phase {
+	return []pods.Phase{pods.Starting, pods.Running, pods.Stopping, pods.Exited, pods.Dead, pods.Damaged}
 }
 
 // Matches reports whether the filter selects the pod.

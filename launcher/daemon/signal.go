@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"syscall"
 
@@ -63,9 +64,13 @@ func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]App
 // signalApp signals an app's main process. The number may be another process's by the time that it
 // is opened, so the stager is asked again then.
 func (d *Daemon) signalApp(ctx context.Context, pod *pods.Pod, name string, pid int, sig syscall.Signal) error {
+	ended := fmt.Errorf("app %q %w", name, pods.ErrEnded)
 	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return ended
+	}
 	if err != nil {
-		return fmt.Errorf("app %q %w", name, pods.ErrEnded)
+		return fmt.Errorf("signal app %q: %w", name, os.NewSyscallError("pidfd_open", err))
 	}
 	defer func() { _ = unix.Close(fd) }()
 	apps, err := d.runningApps(ctx, pod)
@@ -73,9 +78,13 @@ func (d *Daemon) signalApp(ctx context.Context, pod *pods.Pod, name string, pid 
 		return err
 	}
 	if apps[name].PID != pid {
-		return fmt.Errorf("app %q %w", name, pods.ErrEnded)
+		return ended
 	}
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+	err = unix.PidfdSendSignal(fd, sig, nil, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return ended
+	}
+	if err != nil {
 		return fmt.Errorf("send %s to app %q: %w", unix.SignalName(sig), name, err)
 	}
 	return nil

@@ -178,10 +178,10 @@ func (k *Keeper) takeOver(err error) error {
 // Discard deletes a pod that has been made and not been started, with the cgroup that its maker may have made for it.
 func (k *Keeper) Discard() error {
 	group, err := cgroups.Open(k.Plan.Cgroup)
-	if err != nil {
-		return err
+	if err == nil {
+		err = group.Remove()
 	}
-	return errors.Join(group.Remove(), k.removeDir())
+	return errors.Join(err, k.removeDir())
 }
 
 // RunDetached is the main function of a detached monitor: it runs the pod in that folder when it gets the pod's
