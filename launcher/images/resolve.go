@@ -23,8 +23,9 @@ func Resolve(layers []*Image, name string, mounted []string) (string, error) {
 	return securejoin.SecureJoinVFS("/", name, &merged{layers: layers, mounted: mounted, names: maxLinkNames})
 }
 
-// Lstat describes the file of a path in the root that layers make, or returns fs.ErrNotExist. Layers are in the order of
-// Catalog.Layers, the top one first. It follows no link: what a link in the place of a folder leads to does not exist.
+// Lstat describes the file of a path in the root that layers make, or returns fs.ErrNotExist. Layers are in the order
+// of Catalog.Layers, the top one first. It follows no link: what a link in the place of a folder leads to does not
+// exist.
 func Lstat(layers []*Image, name string) (fs.FileInfo, error) {
 	return (&merged{layers: layers}).Lstat(name)
 }

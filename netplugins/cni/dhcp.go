@@ -143,7 +143,8 @@ func leaseAgain(ctx context.Context, leases []lease) {
 			continue // the pod is gone, or the path was valid during its ADD only, as under kurma-cri
 		}
 		all.Go(func() {
-			if err := invoke.ExecPluginWithoutResult(ctx, filepath.Join(l.args.Path, "dhcp"), l.config, l.args, &executor{}); err != nil {
+			program := filepath.Join(l.args.Path, "dhcp")
+			if err := invoke.ExecPluginWithoutResult(ctx, program, l.config, l.args, &executor{}); err != nil {
 				fmt.Fprintf(os.Stderr, "lease address of pod %s again: %v\n", l.args.ContainerID, err)
 			}
 		})
