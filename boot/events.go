@@ -27,9 +27,8 @@ type appEvents struct {
 	file    *os.File      // loop only
 	written chan struct{} // closed by loop, read by close
 
-	mu     sync.Mutex
-	queue  chan supervisor.Change // sent to and closed with mu held, read by loop
-	closed bool                   // guarded by mu
+	mu    sync.Mutex
+	queue chan supervisor.Change // sent to and closed with mu held, read by loop; nil when closed
 }
 
 // openEvents makes names.EventsFile, or continues that of a stager before.
@@ -42,7 +41,7 @@ func openEvents(path string, log *slog.Logger) (*appEvents, error) {
 		path: path, log: log, file: file,
 		written: make(chan struct{}), queue: make(chan supervisor.Change, maxQueued),
 	}
-	go e.loop()
+	go e.loop(e.queue)
 	return e, nil
 }
 
@@ -68,23 +67,20 @@ func (e *appEvents) begin() error {
 func (e *appEvents) changed(c supervisor.Change) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.closed {
-		select {
-		case e.queue <- c:
-			return
-		default:
-		}
+	select {
+	case e.queue <- c:
+	default:
+		e.lost(c, errors.New("the file takes no more changes"))
 	}
-	e.lost(c, errors.New("the file takes no more changes"))
 }
 
 func (e *appEvents) lost(c supervisor.Change, err error) {
 	e.log.Warn("change of an app's state not recorded", "app", c.App, "state", c.State, "error", err)
 }
 
-func (e *appEvents) loop() {
+func (e *appEvents) loop(queue <-chan supervisor.Change) {
 	defer close(e.written)
-	for c := range e.queue {
+	for c := range queue {
 		e.record(c)
 	}
 }
@@ -117,13 +113,11 @@ func (e *appEvents) append(line []byte) error {
 	return nil
 }
 
-// close waits for the changes until now, for a limited time. Later ones are lost.
+// close waits for the changes until now, for a limited time. Later ones are lost. It is called once.
 func (e *appEvents) close() error {
 	e.mu.Lock()
-	if !e.closed {
-		e.closed = true
-		close(e.queue)
-	}
+	close(e.queue)
+	e.queue = nil
 	e.mu.Unlock()
 	return soon(func() error {
 		<-e.written

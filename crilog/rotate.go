@@ -32,9 +32,9 @@ func (w *Writer) openNewest() error {
 	return w.removeOld(numbers, w.opts.MaxFiles)
 }
 
-// rotate makes a new file and writes to it from now on. The oldest file is removed first, so that the limit holds at
-// every moment and a full disk gets room. The writer keeps its own file until it has the new one, unless a log of one
-// file is on a disk that has no room for two.
+// rotate makes a new file and writes to it from now on. The oldest file is removed first, so that the limit holds and a
+// full disk gets room; a log of one file has two for a moment. The writer keeps its own file until it has the new one,
+// unless a log of one file is on a disk that has no room for two.
 func (w *Writer) rotate() error {
 	numbers, err := fileNumbers(w.dir)
 	if err != nil {

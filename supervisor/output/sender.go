@@ -3,7 +3,6 @@ package output
 import (
 	"bytes"
 	"os"
-	"slices"
 	"sync"
 	"time"
 )
@@ -139,17 +138,19 @@ func (s *sender) pump() {
 	}
 }
 
-// write writes text in parts of a page: a reader that takes one within stallLimit has not stalled.
+// write writes text. A reader that takes some of it within stallLimit has not stalled.
 func (s *sender) write(text []byte) error {
-	for part := range slices.Chunk(text, 4096) {
+	for {
 		s.renewLimit()
-		if _, err := s.w.Write(part); os.IsTimeout(err) {
-			return ErrDropped
-		} else if err != nil {
+		n, err := s.w.Write(text)
+		if !os.IsTimeout(err) {
 			return err
 		}
+		if n == 0 {
+			return ErrDropped
+		}
+		text = text[n:]
 	}
-	return nil
 }
 
 // take waits for the next chunk's text. It returns nil after the end.
