@@ -28,6 +28,13 @@ type plugins struct {
 // childTime is how long a child of a plugin that has ended may keep the plugin's output open.
 const childTime = time.Second
 
+// endedSince returns a channel that is closed that long after the end of ctx.
+func endedSince(ctx context.Context, delay time.Duration) <-chan struct{} {
+	late := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(delay, func() { close(late) }) })
+	return late
+}
+
 // ExecPlugin implements invoke.Exec. A plugin that succeeds may leave a child that has its output.
 func (plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	var out, errOut bytes.Buffer
@@ -35,7 +42,14 @@ func (plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &out, &errOut
 	cmd.WaitDelay = childTime
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	err := thread.New(cmd.Run) // the signal is about the thread, which lives as long as the plugin
+	done := make(chan error, 1)
+	go func() { done <- thread.New(cmd.Run) }() // the signal is about the thread, which lives as long as the plugin
+	var err error
+	select {
+	case err = <-done:
+	case <-endedSince(ctx, 2*childTime):
+		return nil, fmt.Errorf("plugin %s: %w: it survives SIGKILL", path, context.Cause(ctx))
+	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return out.Bytes(), nil
 	}

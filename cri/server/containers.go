@@ -14,6 +14,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
+	"kurma.io/stager/crilog"
 	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/jsonfile"
@@ -285,10 +286,11 @@ func (s *Server) ReopenContainerLog(
 	if record.LogPath == "" {
 		return &runtimeapi.ReopenContainerLogResponse{}, nil
 	}
-	if err := makeLog(record.LogPath); err != nil {
+	file, err := crilog.OpenFile(record.LogPath, slog.Default()) // as the stager opens it
+	if err != nil {
 		return nil, fmt.Errorf("reopen log of container %s: %w", record.ID, err)
 	}
-	return &runtimeapi.ReopenContainerLogResponse{}, nil
+	return &runtimeapi.ReopenContainerLogResponse{}, file.Close()
 }
 
 // running returns a container that runs, and its pod.

@@ -91,23 +91,6 @@ func prepareLog(dir, name string) (string, error) {
 	return filepath.Join(real, filepath.Base(path)), err
 }
 
-// makeLog makes the file at path if it is missing. It opens nothing that is there: a pod that has the folder as a
-// volume may have made a link, a pipe or a device.
-func makeLog(path string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
-	if err == nil {
-		return file.Close()
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	info, err := os.Lstat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	return err
-}
-
 // resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it, until ctx ends. A
 // path may be on a file system whose server does not answer. So the caller holds no lock, which the end of other
 // containers would wait for.

@@ -15,7 +15,6 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/signing"
 
-	"github.com/appc/spec/schema/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -49,17 +48,13 @@ func (s *Server) findImage(ref string) (*imageindex.Image, error) {
 // findInStore returns the image of the store that aci/NAME[:VERSION] means; nil for none. It finds images by names
 // alone, and none that was pulled: that may be private.
 func (s *Server) findInStore(ref string) (*imageindex.Image, error) {
-	name, version, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(ref, storePrefix), ":latest"), ":")
+	named := strings.TrimSuffix(strings.TrimPrefix(ref, storePrefix), ":latest")
 	ring, err := s.daemon.KeyRing()
 	if err != nil {
 		return nil, err
 	}
-	var labels types.Labels
-	if version != "" {
-		labels = types.Labels{{Name: "version", Value: version}}
-	}
-	image, err := s.images.Catalog(ring, nil).FindLabelled(name, labels)
-	if errors.Is(err, images.ErrNotFound) || err == nil && (name == pulledName || image.IsLayer()) {
+	image, err := s.images.Catalog(ring, nil).FindNamed(named)
+	if errors.Is(err, images.ErrNotFound) || err == nil && (image.Manifest.Name == pulledName || image.IsLayer()) {
 		return nil, nil
 	}
 	if err != nil {

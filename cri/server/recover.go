@@ -46,7 +46,7 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	return l
 }
 
-// endStrayPods ends the pods of findStrayPods, and returns those that it has not removed.
+// endStrayPods kills and removes the pods of findStrayPods that have not ended or are damaged, and returns the others.
 func (s *Server) endStrayPods(ctx context.Context) (ended []*pods.Pod, err error) {
 	strays, err := s.findStrayPods()
 	for _, pod := range strays {

@@ -100,13 +100,19 @@ func (c *Catalog) Find(ref string) (*Image, error) {
 	return c.store.Get(id)
 }
 
+// FindNamed returns the image that NAME[:VERSION] means, or ErrNotFound. Unlike Find it takes no ID.
+func (c *Catalog) FindNamed(ref string) (*Image, error) { return c.find(nameOf(ref), versionOf(ref)) }
+
 // FindLabelled returns the image with the name and all of the labels, or ErrNotFound.
 func (c *Catalog) FindLabelled(name string, want types.Labels) (*Image, error) {
+	return c.find(name, labelsOf(want))
+}
+
+func (c *Catalog) find(name string, labels []NameValue) (*Image, error) {
 	sound, damaged, err := c.store.list()
 	if err != nil {
 		return nil, err
 	}
-	labels := labelsOf(want)
 	image, err := c.choose(sound, name, labels)
 	if err != nil {
 		err = hintAtDamaged(damaged, fmt.Errorf("%w: %q", err, describe(name, labels)))
