@@ -54,7 +54,8 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		defer lock.Close()
 		cmd.ExtraFiles = []*os.File{lock} // held until the last of the plugin's processes has ended
 	}
-	if err := cmd.Run(); err != nil {
+	// A plugin that succeeds may leave a child that has its output.
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, pluginError(ctx, filepath.Base(path), err, stdout.Bytes(), stderr.Bytes())
 	}
 	if slices.Contains(environ, "CNI_COMMAND=ADD") {
