@@ -3,7 +3,9 @@ package callins
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -27,7 +29,11 @@ var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only r
 // run, one with Code 125, 126 or 127. When ctx ends, the command is killed. If a reader does not take
 // the command's last output, a signal N of forwarded ends the call-in with Code 128+N.
 func callRun(ctx context.Context, s Streams, args []string) error {
-	code, err := run(ctx, s, args)
+	start := run
+	if s.Begun != nil {
+		start = finishRun
+	}
+	code, err := start(ctx, s, args)
 	if err != nil {
 		code = codeOf(err)
 	}
@@ -66,6 +72,38 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 		return runTerminal(ctx, c, s, signals)
 	}
 	return runPipes(ctx, c, s, app, text, signals)
+}
+
+// finishRun ends the call that s has begun.
+func finishRun(_ context.Context, s Streams, _ []string) (int, error) {
+	if s.Ended != 0 {
+		return 0, endedBy(s.Ended)
+	}
+	begun, err := net.FileConn(s.Begun)
+	if err != nil {
+		return 0, fmt.Errorf("take over connection: %w", err)
+	}
+	c := conn{begun.(*net.UnixConn)}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(signalTime)); err != nil {
+		return 0, fmt.Errorf("limit wait for the end: %w", err)
+	}
+	r, p, err := c.next(kindExit)
+	p.close()
+	return r.Code, startError(err)
+}
+
+// endedBy is the error of a call that a signal has ended before its command ran.
+func endedBy(sig syscall.Signal) error {
+	return &remoteError{code: 128 + int(sig), message: fmt.Sprintf("ended by signal %q before the command ran", sig)}
+}
+
+// startError returns the error of the reply to a request.
+func startError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the pod's supervisor does not answer within %v", startTime)
+	}
+	return err
 }
 
 // runPipes runs a command that has not asked for a terminal.
@@ -125,14 +163,10 @@ func awaitStart(c conn, started kind, signals <-chan os.Signal) (p packet, early
 	}
 	for _, sig := range early {
 		if sig != unix.SIGWINCH {
-			message := fmt.Sprintf("ended by signal %q before the command ran", sig)
-			err = &remoteError{code: 128 + int(sig.(syscall.Signal)), message: message}
+			err = endedBy(sig.(syscall.Signal))
 		}
 	}
-	if os.IsTimeout(err) {
-		err = fmt.Errorf("the pod's supervisor does not answer within %v", startTime)
-	}
-	return p, nil, err
+	return p, nil, startError(err)
 }
 
 // collect takes signals until over is closed, or until one comes that is not a change

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/callins"
+	"kurma.io/stager/callins/plain"
 	"kurma.io/stager/names"
 )
 
@@ -40,14 +41,14 @@ func dispatch(args []string) error {
 	}
 	known := callIns()
 	if callIn, ok := known[filepath.Base(args[0])]; ok {
-		return callIn(ctx, callins.ProcessStreams(), args[1:])
+		return callIn(ctx, plain.Streams(), args[1:])
 	}
 	if len(args) == 1 {
 		// The stager itself never gets here, see waiter/waiter.c.
 		return fmt.Errorf("%s: called as %q, want %[1]s or a call-in: %s", names.Program, args[0], commandNames())
 	}
 	if callIn, ok := known[args[1]]; ok {
-		return callIn(ctx, callins.ProcessStreams(), args[2:])
+		return callIn(ctx, plain.Streams(), args[2:])
 	}
 	if args[1] == "--version" && len(args) == 2 {
 		_, err := fmt.Fprintln(os.Stdout, names.Program, version)

@@ -133,6 +133,11 @@ func TestKilledCallerTakesItsCommand(t *testing.T) {
 		s.TTY = tty
 		feed(t, write, s)
 		up.Line()
+		// A plain call is made in C (package plain), which has one thread.
+		threads, err := os.ReadDir(filepath.Join("/proc", pidOf(cmd), "task"))
+		if err != nil || (len(threads) > 1) != tty {
+			t.Errorf("tty %t: the call has %d threads, %v", tty, len(threads), err)
+		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,7 @@
 # constructors recognize the program's part with a C library that passes them no arguments.
 set -eu
 cd "$(dirname "$0")/.."
-files=$(git ls-files 'waiter/*.c' 'container/*.c' ':!container/testdata')
+files=$(git ls-files 'waiter/*.c' 'container/*.c' 'callins/plain/*.c' ':!container/testdata')
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it

@@ -25,7 +25,7 @@
 #include "waiter.h"
 
 #include "first.h"
-#include "names.h"
+#include "part.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,31 +47,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/*
- * Returns 1 in a stager: not in a call-in, not in "stager COMMAND", and in none of
- * the processes that are this program again. glibc passes argv to a constructor and musl
- * does not, so this reads /proc/self/cmdline (proc_pid_cmdline(5)).
- */
+/* Returns 1 in a stager: not in a call-in, not in "stager COMMAND", and in none of the processes that are this program
+ * again. */
 static int is_stager(void)
 {
-	static const char *const marks[] = { SUPERVISOR_ENV, SHIM_ENV, "_LIBCONTAINER_INITPIPE" };
-	char line[PATH_MAX], *base;
-	ssize_t n;
-	size_t i;
-	int fd;
+	char line[PATH_MAX];
+	size_t n = read_arguments(line, sizeof(line));
 
-	for (i = 0; i < sizeof(marks) / sizeof(*marks); i++)
-		if (getenv(marks[i]))
-			return 0;
-	fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0; /* the program says so */
-	n = read(fd, line, sizeof(line));
-	close(fd);
-	if (n <= 0 || memchr(line, 0, (size_t)n) != line + n - 1)
-		return 0; /* there are arguments, or the name does not fit */
-	base = strrchr(line, '/');
-	return strcmp(base ? base + 1 : line, STAGER_PROGRAM) == 0;
+	return n > 0 && strlen(line) + 1 == n && strcmp(base_name(line), STAGER_PROGRAM) == 0;
 }
 
 /* How long the waiter waits for children that it has killed: one in uninterruptible sleep must not

@@ -17,4 +17,11 @@
 /* The Stager Manifest. */
 #define MANIFEST "/manifest"
 
+/* The supervisor's socket. */
+#define CONTROL_SOCKET "/run/stager/control.sock"
+
+/* The base names of argv[0] that make the program a call-in. */
+#define RUN "run"
+#define STATUS "status"
+
 #endif

@@ -42,6 +42,13 @@ const header = `/* Names that C files share with package names. "go generate ./n
 /* The Stager Manifest. */
 #define MANIFEST %q
 
+/* The supervisor's socket. */
+#define CONTROL_SOCKET %q
+
+/* The base names of argv[0] that make the program a call-in. */
+#define RUN %q
+#define STATUS %q
+
 #endif
 `
 
@@ -52,7 +59,7 @@ func run(out io.Writer, args []string) error {
 		_, err = fmt.Fprintln(out, names.Program)
 	case slices.Equal(args, []string{"--c"}):
 		_, err = fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable,
-			names.VolumesDir, names.Manifest)
+			names.VolumesDir, names.Manifest, names.ControlSocket, names.Run, names.Status)
 	default:
 		err = fmt.Errorf("unknown arguments %q", args)
 	}
