@@ -72,15 +72,13 @@ func (a Accounts) listing(name, own string) []int {
 
 // readTop reads a file of the root that layers make.
 func readTop(layers []*Image, name string) ([]byte, error) {
-	name, err := Resolve(layers, name, nil)
+	root := NewMerged(layers)
+	defer root.Close()
+	name, err := root.resolve(name)
 	if err != nil {
 		return nil, err
 	}
-	found, err := (&merged{layers: layers}).find(name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := os.Lstat(found)
+	found, info, err := root.find(name)
 	if err != nil {
 		return nil, err
 	}

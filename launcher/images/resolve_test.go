@@ -106,3 +106,34 @@ func TestMountsCoverTheLayers(t *testing.T) {
 		}
 	}
 }
+
+// What is found does not depend on what was looked up before.
+func TestARootIsTheSameInAnyOrder(t *testing.T) {
+	layers := []*Image{
+		layerOf(t, "2", "a/b/g w/x/ l/"), layerOf(t, "1", "a/b/! a/b/c/h w? l>a f"), layerOf(t, "0", "a/b/c/f a/d/e/f w/x/y l/m f/n"),
+	}
+	paths := strings.Fields("/ /a /a/b/c /a/b/c/f /a/b/c/h /a/b/g /a/d /a/d/e/f /w/x /w/x/y /l /l/m /f /f/n /none/x")
+	look := func(m *Merged, path string) string {
+		found, info, err := m.find(path)
+		if err != nil {
+			return err.Error()
+		}
+		text, _ := os.ReadFile(found)
+		return info.Mode().String() + string(text)
+	}
+	for _, path := range paths {
+		alone := NewMerged(layers)
+		want := look(alone, path)
+		alone.Close()
+		for _, first := range paths {
+			m := NewMerged(layers)
+			look(m, first)
+			for range 2 {
+				if got := look(m, path); got != want {
+					t.Errorf("%s after %s: %s, want %s", path, first, got, want)
+				}
+			}
+			m.Close()
+		}
+	}
+}

@@ -166,6 +166,7 @@ func (s *stack) store(ctx context.Context, document []byte, write func(*layerWri
 	written := make(chan error, 1)
 	go func() {
 		w := newLayerWriter(in, s.layers)
+		defer w.below.Close()
 		err := errors.Join(w.manifest(document), write(w))
 		if err == nil {
 			err = w.tar.Close()

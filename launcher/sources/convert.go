@@ -145,16 +145,16 @@ func (m *marks) note(name string) error {
 // layerWriter writes an ACI.
 type layerWriter struct {
 	tar     *tar.Writer
-	below   []*images.Image // the layers below, the top one first
+	below   *images.Merged // the root of the layers below
 	marks   marks
 	written map[string]bool // folders
 }
 
-// newLayerWriter writes to w a layer on the layers below, the lowest first.
+// newLayerWriter writes to w a layer on the layers below, the lowest first. The caller closes the root of these.
 func newLayerWriter(w io.Writer, below []*images.Image) *layerWriter {
 	below = slices.Clone(below)
 	slices.Reverse(below)
-	return &layerWriter{tar: tar.NewWriter(w), below: below, written: make(map[string]bool)}
+	return &layerWriter{tar: tar.NewWriter(w), below: images.NewMerged(below), written: make(map[string]bool)}
 }
 
 func (w *layerWriter) manifest(document []byte) error {
@@ -209,7 +209,7 @@ func (w *layerWriter) above(name string) error {
 // folder writes a folder with the owner, mode and time that it has in the layers below, because it covers theirs.
 func (w *layerWriter) folder(name string) error {
 	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
-	info, err := images.Lstat(w.below, name)
+	info, err := w.below.Lstat(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kurma.io/stager/launcher/images"
 
@@ -171,6 +172,57 @@ func TestAFolderIsAsTheLayersBelowHaveIt(t *testing.T) {
 			if got := fmt.Sprintf("%o %d:%d", st.Mode, st.Uid, st.Gid); err != nil || got != tt.want[i] {
 				t.Errorf("%s: %s: %s, %v, want %s", tt.name, name, got, err, tt.want[i])
 			}
+		}
+	}
+}
+
+// cpuOfImport returns how much CPU time an import takes.
+func cpuOfImport(t *testing.T, layers ...[]string) time.Duration {
+	t.Helper()
+	f, layout := newFetcher(t), layoutOf(t, layers...)
+	var before, after unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &before)
+	if err == nil {
+		_, err = f.Import(t.Context(), layout)
+	}
+	if err = errors.Join(err, unix.Getrusage(unix.RUSAGE_SELF, &after)); err != nil {
+		t.Fatal(err)
+	}
+	cpu := func(u unix.Rusage) int64 { return u.Utime.Nano() + u.Stime.Nano() }
+	return time.Duration(cpu(after) - cpu(before))
+}
+
+// A deep folder of several layers takes as long as that of one, for each layer.
+func TestDeepFoldersOfSeveralLayersTakeLittle(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "sources") // no disk's file system, whose times differ more
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	deep := func(times int) string { return strings.Repeat("d/", times) }
+	turns := func() (names []string) {
+		for i := range 200 {
+			names = append(names, fmt.Sprintf("%d/%s%d/f", i%2, deep(1900), i))
+		}
+		return names
+	}
+	many := make([][]string, 20)
+	for i := range many {
+		many[i] = []string{fmt.Sprintf("%sf%d", deep(500), i)}
+	}
+	for _, tt := range []struct {
+		name   string
+		layers [][]string
+	}{
+		{"two layers", [][]string{{deep(2000) + "f0"}, {deep(2000) + "f1"}}},
+		{"two deep folders in turn", [][]string{turns(), turns()}},
+		{"20 layers", many},
+	} {
+		one, all := cpuOfImport(t, tt.layers[0]), cpuOfImport(t, tt.layers...)
+		t.Logf("%s: %v, one layer %v", tt.name, all, one)
+		if n := len(tt.layers); all > time.Duration(4*n)*one {
+			t.Errorf("%s: %v of CPU time, one layer %v", tt.name, all, one)
 		}
 	}
 }
