@@ -121,7 +121,7 @@ func (p *Planner) FromImage(ref string, args []string, o Options) (plan pods.Pla
 		err = p.takeOwnGroups(d.pod.Apps[0].App, image, o.App)
 	}
 	if err == nil {
-		err = d.addImageVolumes(image, o.Mounts)
+		err = d.addImageVolumes(image, o)
 	}
 	if err != nil {
 		return pods.Plan{}, nil, err

@@ -1,9 +1,11 @@
 package podplan
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,8 @@ import (
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
+	decision "kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/google/go-cmp/cmp"
@@ -102,6 +106,58 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, plan); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A mount covers the mount points of an image that are inside it, unless a volume of the options fills one: the stager
+// refuses a mount inside another.
+func TestAMountCoversTheMountPointsInIt(t *testing.T) {
+	const mountPoints = `[{"name":"x","path":"/var/lib/x/","odd":1},{"name":"y","path":"/var/liby","odd":2},{"name":"z","path":"z"}]`
+	for _, tt := range []struct {
+		name, target string
+		args         []string
+		volumes      map[string]string
+		want, words  string // the targets, or the stager's error
+	}{
+		{"beside them", "/srv", nil, nil, "/srv /var/lib/x /var/liby /z", ""},
+		{"above a point", "/var/lib", nil, nil, "/var/lib /var/liby /z", ""},
+		{"above a point, in other words", "/var/./lib/", []string{"-v"}, nil, "/var/lib /var/liby /z", ""},
+		{"above all", "/var", nil, nil, "/var /z", ""},
+		{"a point with a volume", "/var/lib", nil, map[string]string{"x": "/other"}, "", `target "/var/lib/x" of volume "x" lies inside the target "/var/lib"`},
+		{"below a point", "/var/liby/z", nil, nil, "", `target "/var/liby/z" of volume "launcher-path" lies inside the target "/var/liby"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, shelf := newPlanner(), newShelf()
+			raw := &shelf[0].Manifest.Raw
+			*raw = json.RawMessage(strings.Replace(string(*raw), `[{"name":"x","path":"/x"}]`, mountPoints, 1))
+			p.Images = shelf
+			planned, _, err := p.FromImage(shelf[0].ID, tt.args, Options{Mounts: []Mount{{Source: "/srv", Target: tt.target}}, Volumes: tt.volumes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := manifest.Read(bytes.NewReader(planned.Manifest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			decided, err := decision.Decide(m, spec.Support{}, []string{"overlay"}, nil)
+			if tt.words != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.words) {
+					t.Errorf("%v, want %q", err, tt.words)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var targets []string
+			for _, mount := range decided.Apps[0].Spec.Mounts {
+				targets = append(targets, mount.Target)
+			}
+			slices.Sort(targets)
+			if got := strings.Join(targets, " "); got != tt.want || bytes.Contains(m.Pod.JSON, []byte("odd")) {
+				t.Errorf("mounts at %s, want %s, in %s", got, tt.want, m.Pod.JSON)
+			}
+		})
 	}
 }
 

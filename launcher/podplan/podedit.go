@@ -12,6 +12,7 @@ import (
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
@@ -91,16 +92,18 @@ func (d *document) addMounts(mounts []Mount) error {
 	return nil
 }
 
-// addImageVolumes adds an empty volume to the pod for each mount point of an image that no mount fills. A volume of the
-// pod stays until the pod is removed, and goes on in the pod that restarts it; one that the stager adds does not.
-func (d *document) addImageVolumes(image *images.Image, mounts []Mount) error {
+// addImageVolumes adds an empty volume to the pod of one app for each mount point of its image that no mount fills or
+// covers. A volume of the pod stays until the pod is removed, and goes on in the pod that restarts it; one that the
+// stager adds does not.
+func (d *document) addImageVolumes(image *images.Image, o Options) error {
 	section, err := sectionOf(image)
 	if err != nil || section.app == nil {
 		return err
 	}
+	d.dropCovered(&section, o)
 	for _, point := range section.app.MountPoints {
 		isPoint := func(m Mount) bool { return path.Clean(m.Target) == path.Clean("/"+point.Path) }
-		if slices.ContainsFunc(mounts, isPoint) || slices.Contains(d.volumeNames(), point.Name.String()) {
+		if slices.ContainsFunc(o.Mounts, isPoint) || slices.Contains(d.volumeNames(), point.Name.String()) {
 			continue
 		}
 		volume, err := types.VolumeFromString(point.Name.String() + ",kind=empty")
@@ -110,6 +113,29 @@ func (d *document) addImageVolumes(image *images.Image, mounts []Mount) error {
 		d.pod.Volumes = append(d.pod.Volumes, *volume)
 	}
 	return nil
+}
+
+// dropCovered removes the mount points inside a mount of the options from the image's section and the pod's only app.
+// The app has the host's files there, because a mount inside another is an error (C-VOL-05). A point with a volume of
+// the options stays.
+func (d *document) dropCovered(s *section, o Options) {
+	covered := func(point types.MountPoint) bool {
+		at := path.Clean("/" + point.Path)
+		_, filled := o.Volumes[point.Name.String()]
+		return !filled && slices.ContainsFunc(o.Mounts, func(m Mount) bool { return spec.Inside(at, path.Clean(m.Target)) })
+	}
+	if !slices.ContainsFunc(s.app.MountPoints, covered) {
+		return
+	}
+	s.app.MountPoints = slices.DeleteFunc(s.app.MountPoints, covered)
+	app := &d.pod.Apps[0]
+	if app.App == nil {
+		app.App, d.pod.AppIsolators[app.Name.String()], d.unknown = s.app, s.isolators, s.unknown
+	}
+	app.App.MountPoints = s.app.MountPoints
+	d.unknown = slices.DeleteFunc(d.unknown, func(u unknownKey) bool {
+		return slices.Contains(u.place, any("mountPoints")) // their order has changed
+	})
 }
 
 // shareNetwork sets in the pod's isolator of namespaces, by which the stager decides, that the network is the
