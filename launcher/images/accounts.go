@@ -23,22 +23,23 @@ type Account struct {
 }
 
 // ReadAccounts reads /etc/passwd and /etc/group by read, which returns at most MaxAccounts bytes of a file, and an
-// error that is fs.ErrNotExist for none. If one file cannot be read, the accounts are those of the other.
+// error that is fs.ErrNotExist for none. A file that cannot be read is an error also for a number: the file may
+// list the user in another group than 0.
 func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, err error) {
 	for path, lines := range map[string]*[][]string{"etc/passwd": &a.users, "etc/group": &a.groups} {
-		text, failure := read(path)
-		if failure != nil && !errors.Is(failure, fs.ErrNotExist) {
-			err = fmt.Errorf("read /%s: %w", path, failure)
+		text, err := read(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Accounts{}, fmt.Errorf("read /%s: %w", path, err)
 		}
 		for line := range strings.Lines(string(text)) {
 			*lines = append(*lines, strings.Split(strings.TrimRight(line, "\r\n"), ":"))
 		}
 	}
-	return a, err
+	return a, nil
 }
 
 // AccountsOf reads the users and groups of an image. Layers are the image's in the order of Catalog.Layers, the top one
-// first.
+// first. What is not a file, such as a FIFO, lists nobody.
 func AccountsOf(layers []*Image) (Accounts, error) {
 	return ReadAccounts(func(path string) ([]byte, error) { return readTop(layers, path) })
 }
@@ -70,7 +71,7 @@ func (a Accounts) listing(name, own string) []int {
 	return all
 }
 
-// readTop reads a file of the root that layers make.
+// readTop reads a file of the root that layers make, or returns fs.ErrNotExist.
 func readTop(layers []*Image, name string) ([]byte, error) {
 	root := NewMerged(layers)
 	defer root.Close()
@@ -79,11 +80,13 @@ func readTop(layers []*Image, name string) ([]byte, error) {
 		return nil, err
 	}
 	found, info, err := root.find(name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > MaxAccounts {
-		return nil, fmt.Errorf("not a file of at most %d bytes", MaxAccounts)
+	case !info.Mode().IsRegular():
+		return nil, fs.ErrNotExist
+	case info.Size() > MaxAccounts:
+		return nil, fmt.Errorf("larger than %d bytes", MaxAccounts)
 	}
 	return os.ReadFile(found) // of an image, which does not change
 }

@@ -45,7 +45,8 @@ func TestAVolumeInAnotherIsNoMountPoint(t *testing.T) {
 	}
 }
 
-// An image's user is looked up where the app would look. A number needs no file that can be read.
+// An image's user is looked up where the app would look. A number needs no file, but a file that cannot be read may list
+// it.
 func TestUsersAreThoseOfTheImagesFiles(t *testing.T) {
 	const users = "root:x:0:5::/:/bin/sh\napp:x:7:8::/:/bin/sh\n"
 	layers := []*images.Image{{Dir: t.TempDir()}, {Dir: t.TempDir()}} // the lowest first
@@ -71,7 +72,20 @@ func TestUsersAreThoseOfTheImagesFiles(t *testing.T) {
 	}
 	check("", "0:0")
 	check("9", "9:0")
-	if _, err := appOf(v1.Config{User: "app"}, layers); err == nil || !strings.Contains(err.Error(), `user "app": read /etc/passwd: not a file of`) {
-		t.Errorf("a FIFO: %v", err)
+	refused := func(user, words string) {
+		t.Helper()
+		if _, err := appOf(v1.Config{User: user}, layers); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v, want %q", user, err, words)
+		}
+	}
+	refused("app", `user "app": not in the image's /etc/passwd`)
+	for _, file := range []string{"passwd", "group"} {
+		if err := errors.Join(os.RemoveAll(upper+"/etc"), os.Mkdir(upper+"/etc", 0o755),
+			os.WriteFile(upper+"/etc/"+file, []byte(strings.Repeat(users, images.MaxAccounts/len(users)+1)), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		refused("7", `user "7": read /etc/`+file+": larger than")
+		refused("", "larger than")
+		check("7:9", "7:9")
 	}
 }

@@ -20,10 +20,9 @@ func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	accounts, err := images.AccountsOf(topFirst)
 	account, known := accounts.Find(user)
 	switch {
-	case known: // a number is known also if a file cannot be read
-	case err != nil:
+	case err != nil && (group == "" || !known): // a number with a group needs no file
 		return err
-	default:
+	case !known:
 		return errors.New("not in the image's /etc/passwd")
 	}
 	a.User, a.Group = user, group
