@@ -56,6 +56,19 @@ func TestADamagedImageStopsNoOther(t *testing.T) {
 	}
 }
 
+// Pods without networks need no folder of networks.
+func TestADamagedNetworksFolderStopsNoPodWithoutNetworks(t *testing.T) {
+	h := newHost(t)
+	h.configure(`"networksDirectory":"keys.asc/networks"`) // below a file
+	h.run("run", "--detach", "--name", "p", "example.com/one")
+	if all := h.ps(); len(all) != 1 || all[0].State != "running" {
+		t.Errorf("ps: %+v", all)
+	}
+	h.run("logs", "p")
+	h.run("stop", "p")
+	h.run("rm", "p")
+}
+
 func TestAnImageWithoutItsManifestIsListedAsDamaged(t *testing.T) {
 	h := newHost(t)
 	id := h.listed()["example.com/one"].ID

@@ -14,7 +14,6 @@ import (
 	"slices"
 
 	"kurma.io/stager/internal/strictjson"
-	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 )
 
@@ -121,16 +120,14 @@ func (c *Config) paths() []*string {
 	return all
 }
 
-// resolve makes the paths absolute. The folder of networks is without symbolic links, because folders in it are volumes
-// of the plugins' containers.
+// resolve makes the paths absolute.
 func (c *Config) resolve() (err error) {
 	for _, path := range c.paths() {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
 	}
-	c.NetworksDirectory, err = pods.ResolveFolder(c.NetworksDirectory)
-	return err
+	return nil
 }
 
 // wrongConfig says by the names of keys why data, a JSON object, is not a configuration. err is the decoder's reason.

@@ -31,15 +31,15 @@ const hostVariable = "NETWORK_HOST"
 const app = "plugin"
 
 // manifest writes the pod manifest of a network's container. The app is the image's, as root,
-// with another main process: one that only waits, because `setup` ends when it is done.
+// with another main process: one that only waits, because `setup` ends when it is done. The network's folders exist.
 func (c *Containers) manifest(network string, image *images.Image) ([]byte, error) {
 	section, err := section(image)
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", image.Manifest.Name, err)
 	}
-	type object = map[string]any
-	volume := func(name, source string, readOnly bool) object {
-		return object{"name": name, "kind": "host", "source": source, "readOnly": readOnly}
+	volumes, err := c.volumes(network)
+	if err != nil {
+		return nil, err
 	}
 	mount := func(name, path string) object { return object{"volume": name, "path": path} }
 	return json.Marshal(object{
@@ -51,16 +51,31 @@ func (c *Containers) manifest(network string, image *images.Image) ([]byte, erro
 			"app":    section,
 			"mounts": []any{mount("network-state", statePath), mount("network-run", runPath), mount("network-hold", holdPath)},
 		}},
-		"volumes": []any{
-			volume("network-state", filepath.Join(c.dir(network), stateDir), false),
-			volume("network-run", filepath.Join(c.dir(network), runDir), false),
-			volume("network-hold", c.Hold, true),
-		},
+		"volumes": volumes,
 		"isolators": []any{object{
 			"name":  "os/linux/namespaces",
 			"value": object{"ipc": "host", "net": "host", "pid": "host", "uts": "host"},
 		}},
 	})
+}
+
+type object = map[string]any
+
+// volumes returns the volumes of a network's container. A volume's source must not pass through a symbolic link, as
+// the path of the networks' folder may.
+func (c *Containers) volumes(network string) ([]any, error) {
+	dir, err := filepath.EvalSymlinks(c.dir(network))
+	if err != nil {
+		return nil, err
+	}
+	volume := func(name, source string, readOnly bool) object {
+		return object{"name": name, "kind": "host", "source": source, "readOnly": readOnly}
+	}
+	return []any{
+		volume("network-state", filepath.Join(dir, stateDir), false),
+		volume("network-run", filepath.Join(dir, runDir), false),
+		volume("network-hold", c.Hold, true),
+	}, nil
 }
 
 func section(image *images.Image) (strictjson.Object, error) {
