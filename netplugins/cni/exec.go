@@ -51,8 +51,8 @@ func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		if err != nil {
 			return nil, err
 		}
-		defer lock.Close()
-		cmd.ExtraFiles = []*os.File{lock} // held until the last of the plugin's processes has ended
+		defer unlock(lock, cmd)
+		cmd.ExtraFiles = []*os.File{lock} // a plugin that is killed holds it until the last of its processes has ended
 	}
 	// A plugin that succeeds may leave a child that has its output.
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
@@ -79,8 +79,18 @@ func lockTables(ctx context.Context) (*os.File, error) {
 	return file, nil
 }
 
+// unlock releases the lock that a plugin shares with its processes. One that ends by itself has waited for those that
+// change the tables: a child that it leaves behind, such as a daemon, does not keep the lock for its life.
+func unlock(lock *os.File, plugin *exec.Cmd) {
+	if plugin.ProcessState != nil && plugin.ProcessState.Exited() {
+		_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // in all processes; it fails only without a lock
+	}
+	_ = lock.Close()
+}
+
 // lock takes the lock of a file, which is held until the file is closed. The calls that wait get it in their order:
-// of many, each has its turn before its time is up. None goes on without it: a holder's own time ends, too.
+// of many, each has its turn before its time is up. None goes on without it: the plugin that holds it ends by its own
+// limit.
 func lock(ctx context.Context, path string) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {

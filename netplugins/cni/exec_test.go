@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,49 @@ func TestTheTablesLockHasAQueue(t *testing.T) {
 	}
 	if !slices.IsSorted(got) {
 		t.Errorf("the calls had the lock in the order %v", got)
+	}
+}
+
+// A child that a plugin leaves behind, with the plugin's output or without, does not hold up other calls, and fails none.
+func TestTheTablesLockIsFreeAfterAPlugin(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bridge")
+	for name, script := range map[string]string{
+		"success": "sleep 1000 & echo $! >>%s; echo {}",
+		"failure": "sleep 1000 >/dev/null 2>&1 & echo $! >>%s; exit 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			children := filepath.Join(t.TempDir(), "children")
+			if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\n"+script+"\n", children), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			defer killAll(t, children)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			for range 2 {
+				_, err := (&executor{}).ExecPlugin(ctx, path, nil, []string{"CNI_COMMAND=ADD"})
+				if failed := err != nil; failed != (name == "failure") || ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// killAll ends the processes whose numbers are the lines of a file.
+func killAll(t *testing.T, path string) {
+	t.Helper()
+	numbers, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, number := range strings.Fields(string(numbers)) {
+		pid, err := strconv.Atoi(number)
+		if err == nil {
+			err = unix.Kill(pid, unix.SIGKILL)
+		}
+		if err != nil {
+			t.Errorf("kill %q: %v", number, err)
+		}
 	}
 }
 
