@@ -45,8 +45,11 @@ func (d *Daemon) Signal(ctx context.Context, pod *pods.Pod, app string, sig sysc
 	return errors.Join(errs...)
 }
 
+// errAppEnded says that an app has ended, in a pod that may run on.
+var errAppEnded = errors.New("has ended")
+
 func hasEnded(err error) bool {
-	return errors.Is(err, pods.ErrEnded) || errors.Is(err, pods.ErrNotFound)
+	return errors.Is(err, errAppEnded) || errors.Is(err, pods.ErrEnded) || errors.Is(err, pods.ErrNotFound)
 }
 
 // runningApps returns the states of the apps of a pod that must be alive.
@@ -56,7 +59,7 @@ func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]App
 		return nil, err
 	}
 	if pod.Ended() {
-		return nil, fmt.Errorf("pod %q %w; launcher logs %[1]s shows the output", pod.Plan.Name, pods.ErrEnded)
+		return nil, fmt.Errorf("pod %q %w", pod.Plan.Name, pods.ErrEnded)
 	}
 	return status.Apps, nil
 }
@@ -64,7 +67,7 @@ func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]App
 // signalApp signals an app's main process. The number may be another process's by the time that it
 // is opened, so the stager is asked again then.
 func (d *Daemon) signalApp(ctx context.Context, pod *pods.Pod, name string, pid int, sig syscall.Signal) error {
-	ended := fmt.Errorf("app %q %w", name, pods.ErrEnded)
+	ended := fmt.Errorf("app %q %w", name, errAppEnded)
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return ended

@@ -44,7 +44,7 @@ func (s *Store) Kill(uuid string) {
 	}
 }
 
-// ErrEnded says that a pod or an app has ended, so that nothing can be called or signalled in it.
+// ErrEnded says that a pod has ended, so that nothing can be called or signalled in it.
 var ErrEnded = errors.New("has ended")
 
 // Remove deletes a pod that has ended, with its logs. A pod that is alive is an error, and one that cannot be

@@ -41,7 +41,9 @@ func TestKillAndWait(t *testing.T) {
 	if out := p.Must("wait", "--json", p.Name); !strings.Contains(out, `"name":"two","code":5}`) {
 		t.Errorf("wait --json: %q", out)
 	}
-	if r := p.Launcher("kill", p.Name); r.Code != 1 || !strings.Contains(r.Stderr, "has ended") {
+	want := fmt.Sprintf("launcher: pod %q has ended; launcher logs shows the output, "+
+		"launcher restart starts a new pod like it\n", p.Name)
+	if r := p.Launcher("kill", p.Name); r.Code != 1 || r.Stderr != want {
 		t.Errorf("kill of an ended pod: %+v", r)
 	}
 	if r := p.Launcher("kill", "--signal", "NOISE", p.Name); r.Code != 2 {
