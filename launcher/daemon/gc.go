@@ -48,23 +48,21 @@ func (d *Daemon) WouldCollect(ctx context.Context) (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
-	ended, kept := splitEnded(all)
-	idle, err := d.containers().Idle(func(network string) bool { return kept[network] })
+	ended, others := splitEnded(all)
+	idle, err := d.containers().Idle(func(network string) bool { return anyUses(others, network) })
 	return Collected{Pods: ended, Imports: imports + cached, Layers: layers, Networks: idle}, err
 }
 
-// splitEnded returns the UUIDs of the pods that Collect deletes, and the networks of the others: Collect first
-// disconnects the pods that it deletes.
-func splitEnded(all []*pods.Pod) (ended []string, kept map[string]bool) {
-	ended, kept = []string{}, make(map[string]bool)
+// splitEnded returns the UUIDs of the pods that Collect deletes, and the others, whose networks may be in use: Collect
+// first disconnects the pods that it deletes.
+func splitEnded(all []*pods.Pod) (ended []string, others []*pods.Pod) {
+	ended = []string{}
 	for _, pod := range all {
 		if pod.Ended() && !pod.Kept() {
 			ended = append(ended, pod.Plan.UUID)
-			continue
-		}
-		for _, a := range pod.Plan.Networks {
-			kept[a.Network] = true
+		} else {
+			others = append(others, pod)
 		}
 	}
-	return ended, kept
+	return ended, others
 }

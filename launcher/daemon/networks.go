@@ -107,12 +107,14 @@ func (d *Daemon) PruneNetworks(ctx context.Context) ([]string, error) {
 func usesNetwork(store *pods.Store) func(network string) (bool, error) {
 	return func(network string) (bool, error) {
 		all, err := store.List()
-		for _, pod := range all {
-			if slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network }) &&
-				(pod.State.Phase != pods.Exited || pod.StillConnected() != nil) {
-				return true, err
-			}
-		}
-		return false, err
+		return anyUses(all, network), err
 	}
+}
+
+// anyUses reports whether one of the pods uses a network: it is connected, or may be, such as one that is starting.
+func anyUses(all []*pods.Pod, network string) bool {
+	return slices.ContainsFunc(all, func(pod *pods.Pod) bool {
+		return (pod.State.Phase != pods.Exited || pod.StillConnected() != nil) &&
+			slices.ContainsFunc(pod.Plan.Networks, func(a networks.Attachment) bool { return a.Network == network })
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/tests/harness"
 )
 
@@ -79,6 +80,24 @@ func TestAPluginThatDoesNotDisconnectAPodIsReported(t *testing.T) {
 	}
 	if left := m.Must("ps", "--all", "--quiet"); left != "" {
 		t.Errorf("left: pods\n%s", left)
+	}
+}
+
+// The plugin of a network whose last pod has been disconnected is stopped, also while a command still shows the pod's
+// output, and gc --dry-run says so.
+func TestGCStopsTheNetworkOfAPodThatIsShown(t *testing.T) {
+	t.Parallel()
+	m := newScriptMachine(t, unwilling, "free")
+	p := m.connect("p", harness.PodOf(suite.Shell("s", "exec sleep 1000")), "free")
+	m.LayersAreNow()
+	m.Must("stop", "p")
+	shown, err := (&pods.Pod{Dir: p.Dir}).KeepLogs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shown()
+	if would, done := m.Must("gc", "--dry-run"), m.Must("gc"); done != "network free\n" || would != done {
+		t.Errorf("gc --dry-run: %q, gc: %q", would, done)
 	}
 }
 
