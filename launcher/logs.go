@@ -25,10 +25,10 @@ func logsCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs POD [APP]",
 		Short: "show the output of a pod's apps",
-		Long: `logs shows the output of an app, or of all apps of the pod in chronological order. On a terminal, lines of
-several apps begin with the app's name, and control characters but newline and tab become \xNN, unless --raw passes
-them on; a file or pipe gets every byte as it was written. --follow ends when the apps have ended, with their last
-byte.`,
+		Long: `logs shows the output of an app, or of all apps of the pod in chronological order. Each line of several
+apps begins with the app's name, and ends with a newline. On a terminal, control characters but newline and tab become
+\xNN, unless --raw passes them on; a file or pipe gets them as they were written. --follow ends when the apps have
+ended, with their last byte.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
