@@ -139,11 +139,25 @@ func TestALinkInANewFoldersPlaceIsNotFollowed(t *testing.T) {
 	})
 }
 
+// A file system of the kernel is found wherever it is mounted, also one that few machines use.
+func TestAKernelFileSystemIsLeftOut(t *testing.T) {
+	kernels := mounted(t, "pstore", "")
+	if _, err := copyTo(t, in(t, kernels), "/", Host(), t.TempDir(), false); !errors.Is(err, errKernel) {
+		t.Errorf("copied: %v", err)
+	}
+}
+
 // smallDisk mounts a file system of 4 MiB.
 func smallDisk(t *testing.T) string {
 	t.Helper()
+	return mounted(t, "tmpfs", "size=4m")
+}
+
+// mounted returns the folder of a file system until the test's end.
+func mounted(t *testing.T, kind, options string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount(kind, dir, kind, 0, options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -80,7 +80,7 @@ func (p *packer) add(at *os.File, name string) error {
 	}
 	switch kind := stat.Mode & unix.S_IFMT; kind {
 	case unix.S_IFDIR, unix.S_IFREG:
-		err := notOfTheKernel(int(at.Fd()))
+		err := notOfTheKernel(at)
 		if errors.Is(err, errKernel) {
 			p.warn(fmt.Sprintf("%q is left out: %v", name, err))
 			return nil

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kurma.io/stager/internal/kernelfs"
 	"kurma.io/stager/spec"
 
 	"golang.org/x/sys/unix"
@@ -79,7 +80,7 @@ func (t Tree) Source(path string) (*Source, error) {
 	case !info.IsDir() && !info.Mode().IsRegular():
 		err = &os.PathError{Op: "copy", Path: path, Err: errors.New("neither a file nor a folder")}
 	default:
-		if err = notOfTheKernel(int(file.Fd())); err != nil {
+		if err = notOfTheKernel(file); err != nil {
 			err = &os.PathError{Op: "copy", Path: path, Err: err}
 		}
 	}
@@ -171,7 +172,7 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 
 // target is the place in a folder that exists.
 func (t Tree) target(path string, at *os.File, source *Source) (*Target, error) {
-	if err := notOfTheKernel(int(at.Fd())); err != nil {
+	if err := notOfTheKernel(at); err != nil {
 		return nil, errors.Join(&os.PathError{Op: "copy into", Path: path, Err: err}, at.Close())
 	}
 	made := &Target{folder: at, path: path, users: t.users}
@@ -181,20 +182,12 @@ func (t Tree) target(path string, at *os.File, source *Source) (*Target, error) 
 	return made, nil
 }
 
-// notOfTheKernel refuses files that the kernel makes: to read one may block, take something away or never end, and to
-// write one is a command to the kernel.
-func notOfTheKernel(fd int) error {
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return os.NewSyscallError("fstatfs", err)
+// notOfTheKernel refuses files that the kernel makes.
+func notOfTheKernel(file *os.File) error {
+	if kernels, err := kernelfs.Has(file); err != nil || !kernels {
+		return err
 	}
-	switch fs.Type {
-	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
-		unix.TRACEFS_MAGIC,
-		unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.SELINUX_MAGIC, unix.EFIVARFS_MAGIC:
-		return errKernel
-	}
-	return nil
+	return errKernel
 }
 
 var errKernel = errors.New("part of a kernel file system, such as /proc")
