@@ -43,7 +43,6 @@ type Monitor struct {
 	process *os.Process
 	control *os.File        // nil after Close and HandOver
 	ended   <-chan struct{} // closed when the process has ended, and has been waited for
-	state   *os.ProcessState
 }
 
 // StartMonitor starts the monitor of a pod that need not exist yet, with a new UUID. The process starts while the
@@ -92,7 +91,7 @@ func (m *Monitor) wait() {
 	m.ended = ended
 	go func() {
 		defer close(ended)
-		m.state, _ = m.process.Wait() // the only other error is that it has been waited for
+		_, _ = m.process.Wait() // the only error is that it has been waited for
 	}()
 }
 
