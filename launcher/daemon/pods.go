@@ -135,7 +135,7 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		return nil, err
 	}
 	store := d.podsBelow(old.Plan.CgroupParent)
-	letGo, err := store.Hold(old)
+	letGo, err := old.Hold()
 	if err != nil {
 		return nil, err
 	}

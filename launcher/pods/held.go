@@ -16,7 +16,7 @@ const (
 
 // Hold keeps a pod's folder until release is called, although its plan has the pod deleted at its end, and whatever
 // collects ended pods meanwhile. Its lock cannot do so: a monitor may have that. A pod that is held is an error.
-func (s *Store) Hold(p *Pod) (release func(), err error) { return p.hold(heldFile) }
+func (p *Pod) Hold() (release func(), err error) { return p.hold(heldFile) }
 
 // KeepLogs keeps the folder of a pod, when the pod has ended, from Collect until release is called: this process still
 // shows the logs. It keeps it neither from Remove nor from a restart, which need not wait. One process may do so.

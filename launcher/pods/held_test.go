@@ -15,11 +15,11 @@ func TestAPodThatIsHeldStays(t *testing.T) {
 	s := newStore(t)
 	k := s.newPod(t, "held", "exit 0\n")
 	k.Plan.Volumes = []Volume{{Name: "data", Mode: 0o755}}
-	release, err := s.Hold(&k.Pod)
+	release, err := k.Hold()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Hold(&k.Pod); err == nil || !strings.Contains(err.Error(), `"held" is being restarted`) {
+	if _, err := k.Hold(); err == nil || !strings.Contains(err.Error(), `"held" is being restarted`) {
 		t.Errorf("held twice: %v", err)
 	}
 	if _, err := k.Run(t.Context(), false, noted); err != nil {
@@ -44,7 +44,7 @@ func TestAPodThatIsHeldStays(t *testing.T) {
 	if err := s.Remove(t.Context(), p, false); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Hold(p); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.Hold(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a pod that is gone is held: %v", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestLogsThatAreShownAreNotCollected(t *testing.T) {
 	if done, err := s.Collect(t.Context()); len(done) != 0 || err != nil || !k.Kept() {
 		t.Errorf("collected %v, %v", done, err)
 	}
-	release, err := s.Hold(&k.Pod)
+	release, err := k.Hold()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestAPodIsHeldByTheFileThatIsThere(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				release, err := s.Hold(&k.Pod)
+				release, err := k.Hold()
 				if err != nil {
 					continue // another one holds it
 				}

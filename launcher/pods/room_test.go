@@ -239,7 +239,7 @@ func TestADeadPodThatIsHeldStays(t *testing.T) {
 	plan := onNetwork("held", "net", "")
 	plan.Remove = true
 	dead := s.dead(t, plan)
-	release, err := s.Hold(dead)
+	release, err := dead.Hold()
 	if err != nil {
 		t.Fatal(err)
 	}
