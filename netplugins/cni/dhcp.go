@@ -15,6 +15,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"kurma.io/stager/netplugins/plugin"
 )
@@ -62,7 +64,7 @@ func (c *cni) startDHCP(ctx context.Context, lib *libcni.CNIConfig, n *network) 
 	if err := c.awaitDHCP(ctx); err != nil {
 		return fmt.Errorf("start dhcp daemon: %w", err)
 	}
-	leaseAgain(ctx, leases)
+	leaseAgain(ctx, lib, leases)
 	return nil
 }
 
@@ -101,6 +103,8 @@ func dhcpAnswers() bool {
 type lease struct {
 	config []byte
 	args   *invoke.Args
+	list   *libcni.NetworkConfigList // by which the pod was connected
+	pod    *libcni.RuntimeConf
 }
 
 // leases returns the leases of the network's pods, by the configurations with which they were connected.
@@ -126,7 +130,7 @@ func (c *cni) leases(lib *libcni.CNIConfig, n *network) ([]lease, error) {
 		}
 		all = append(all, lease{config.Bytes, &invoke.Args{
 			Command: "ADD", ContainerID: a.ContainerID, NetNS: a.NetNS, IfName: a.IfName, Path: c.path[0],
-		}})
+		}, own.list, runtimeOf(a)})
 	}
 	return all, nil
 }
@@ -134,7 +138,7 @@ func (c *cni) leases(lib *libcni.CNIConfig, n *network) ([]lease, error) {
 // leaseAgain has a daemon that has just started lease the addresses of the pods again: the daemon before it kept the
 // leases in memory. A server gives the client of a lease its address again. The daemon goes on asking a server
 // that does not answer in time, so that the network's next pods do not depend on it; errors are in the log only.
-func leaseAgain(ctx context.Context, leases []lease) {
+func leaseAgain(ctx context.Context, lib *libcni.CNIConfig, leases []lease) {
 	ctx, cancel := context.WithTimeoutCause(ctx, leasePatience, fmt.Errorf("not done within %v", leasePatience))
 	defer cancel()
 	var all sync.WaitGroup
@@ -143,11 +147,42 @@ func leaseAgain(ctx context.Context, leases []lease) {
 			continue // the pod is gone, or the path was valid during its ADD only, as under kurma-cri
 		}
 		all.Go(func() {
-			program := filepath.Join(l.args.Path, "dhcp")
-			if err := invoke.ExecPluginWithoutResult(ctx, program, l.config, l.args, &executor{}); err != nil {
+			if err := l.take(ctx, lib); err != nil {
 				fmt.Fprintf(os.Stderr, "lease address of pod %s again: %v\n", l.args.ContainerID, err)
 			}
 		})
 	}
 	all.Wait()
+}
+
+// take leases the pod's address again. A server that has lost its leases may give another address, which the pod does
+// not use: that one goes back.
+func (l lease) take(ctx context.Context, lib *libcni.CNIConfig) error {
+	program := filepath.Join(l.args.Path, "dhcp")
+	got, err := invoke.ExecPluginWithResult(ctx, program, l.config, l.args, &executor{})
+	if err != nil {
+		return err
+	}
+	has, err := lib.GetNetworkListCachedResult(l.list, l.pod)
+	if err != nil || has == nil {
+		return err
+	}
+	given, used := addresses(got), addresses(has)
+	if len(used) == 0 || !slices.ContainsFunc(given, func(ip string) bool { return !slices.Contains(used, ip) }) {
+		return nil
+	}
+	back := *l.args
+	back.Command = "DEL"
+	return errors.Join(fmt.Errorf("the server gives %s, so nothing renews the lease of %s", given, used),
+		invoke.ExecPluginWithoutResult(ctx, program, l.config, &back, &executor{}))
+}
+
+// addresses returns the addresses of a result, without their networks; none of a version that libcni does not know.
+func addresses(r types.Result) (all []string) {
+	if result, err := current.NewResultFromResult(r); err == nil {
+		for _, ip := range result.IPs {
+			all = append(all, ip.Address.IP.String())
+		}
+	}
+	return all
 }
