@@ -127,9 +127,14 @@ func sysctlFile(key string) string {
 	return "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
 }
 
-// unmount unmounts what is mounted at a path, if anything is.
+// unmount unmounts what is mounted at a path, if anything is, with all that is mounted in it. These mounts are private
+// before: the unmount of one in a shared mount would propagate to the host's mounts, whose copies they are.
 func unmount(path string) error {
-	err := unix.Unmount(path, unix.MNT_DETACH)
+	private := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+	err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &private)
+	if err == nil {
+		err = unix.Unmount(path, unix.MNT_DETACH)
+	}
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 		return &os.PathError{Op: "unmount", Path: path, Err: err}
 	}

@@ -189,6 +189,7 @@ func (p *pod) share(name string) string {
 }
 
 // Later mounts appear on the other side of a mount as its propagation says, alone, read-only and inside another mount.
+// The host's stay when the container is removed.
 func TestMountsPropagateAsAsked(t *testing.T) {
 	p := newPod(t)
 	const private, slave, both = runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
@@ -236,6 +237,14 @@ func TestMountsPropagateAsAsked(t *testing.T) {
 		}
 		if _, err := p.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 			t.Error(err)
+		}
+		if mounts, err = os.ReadFile("/proc/self/mounts"); err != nil {
+			t.Error(err)
+		}
+		for _, host := range []string{"later " + top + "/in", "tmpfs " + top + "/sub"} {
+			if !strings.Contains(string(mounts), host+" ") {
+				t.Errorf("%+v: the removal has unmounted the host's %s", test, host)
+			}
 		}
 	}
 }
