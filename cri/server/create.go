@@ -148,7 +148,8 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 		Resources: encode(c.GetLinux().GetResources()), User: encode(pod.User),
 	}
 	for _, m := range c.GetMounts() {
-		if image, ok := facts.Images[m.GetContainerPath()]; ok {
+		if m.GetImage() != nil { // another mount, which is refused later, may be at the same path
+			image := facts.Images[m.GetContainerPath()]
 			m.Image.ImageRef = image.Ref
 			record.MountedImages = append(record.MountedImages, image.ID)
 		}

@@ -72,6 +72,11 @@ func TestMountsOfImagesAreRefused(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
+	config := p.script("true")
+	config.Mounts = []*runtimeapi.Mount{imageMount("/data", p.image, ""), {ContainerPath: "/data", HostPath: p.path("host")}}
+	if _, err := p.createContainer(config); err == nil || !strings.Contains(err.Error(), `are both mounted at "/data"`) {
+		t.Errorf("an image and a host path at one target: %v", err)
+	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if left, _ := os.ReadDir(p.path("state/mounts")); len(left) > 0 || err != nil || strings.Contains(string(mounts), p.path("state/mounts")) {
 		t.Errorf("%v is left, %v; mounts\n%s", left, err, mounts)
