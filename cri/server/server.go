@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -189,11 +190,26 @@ func report(method string, err error) error {
 	return err
 }
 
-func reportUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	response, err := next(ctx, request)
-	return response, report(info.FullMethod, err)
+func reportUnary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (response any, err error) {
+	defer func() { err = report(info.FullMethod, contain(recover(), err)) }()
+	return next(ctx, request)
 }
 
-func reportStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	return report(info.FullMethod, next(server, stream))
+func reportStream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) (err error) {
+	defer func() { err = report(info.FullMethod, contain(recover(), err)) }()
+	return next(server, stream)
+}
+
+// contain returns the error of a call, or an error for its panic: the server has other calls, and a pod's author could
+// end it again and again.
+func contain(panicked any, err error) error {
+	if panicked == nil {
+		return err
+	}
+	slog.Error("call panicked", "value", panicked, "stack", string(debug.Stack()))
+	return status.Errorf(codes.Internal, "defect of the server: %v", panicked)
 }

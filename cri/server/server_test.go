@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -31,6 +33,27 @@ func TestErrorsOfCallsAreOneLine(t *testing.T) {
 	log.Reset()
 	if err := report("/runtime/Call", fmt.Errorf("container: %w", records.ErrNotFound)); status.Code(err) != codes.NotFound || log.Len() > 0 {
 		t.Errorf("%v, log %q", err, log.String())
+	}
+}
+
+func TestAPanicEndsOnlyItsCall(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	_, unary := reportUnary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/runtime/Call"},
+		func(context.Context, any) (any, error) { panic("oh") })
+	stream := reportStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/runtime/Stream"},
+		func(any, grpc.ServerStream) error { panic("oh") })
+	for _, err := range []error{unary, stream} {
+		if status.Code(err) != codes.Internal || !strings.HasSuffix(err.Error(), ": oh") {
+			t.Errorf("%v", err)
+		}
+	}
+	for _, want := range []string{"TestAPanicEndsOnlyItsCall", "method=Call", "method=Stream"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log %q, want %q", log.String(), want)
+		}
 	}
 }
 
