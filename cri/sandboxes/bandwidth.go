@@ -3,6 +3,7 @@ package sandboxes
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/networks"
@@ -50,11 +51,20 @@ func rateOf(r records.Sandbox, annotation string) (uint64, error) {
 	if !ok {
 		return 0, nil
 	}
-	rate, err := resource.ParseQuantity(text)
-	if err != nil || rate.Value() < minRate || rate.Value() > maxRate {
-		return 0, fmt.Errorf("annotation %s: %q: want a quantity of bits per second from 1k to 1P", annotation, text)
+	if isBounded(text) {
+		rate, err := resource.ParseQuantity(text)
+		if err == nil && rate.Value() >= minRate && rate.Value() <= maxRate {
+			return uint64(rate.Value()), nil
+		}
 	}
-	return uint64(rate.Value()), nil
+	return 0, fmt.Errorf("annotation %s: %q: want a quantity of bits per second from 1k to 1P", annotation, text)
+}
+
+// isBounded reports whether a quantity takes no time to parse: the package computes as many digits as the text and its
+// exponent say, for which some bytes of a pod's author can take hours.
+func isBounded(text string) bool {
+	_, exponent, _ := strings.Cut(strings.ToLower(text), "e") // or what follows the suffixes E and Ei
+	return len(text) <= len("1000000000000000.000000000Ki") && len(exponent) <= len("+99")
 }
 
 // burstOf returns what may pass at once: the bits of a tenth of a second. The plugin takes no more than 32 bits.
