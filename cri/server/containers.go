@@ -48,12 +48,22 @@ func (s *Server) StartContainer(
 	if record.PodUUID != "" || record.StartError != "" {
 		return nil, fmt.Errorf("container %s was already started", record.ID)
 	}
-	if err := s.start(ctx, &record); err != nil {
+	err = s.start(ctx, &record)
+	s.removeMounts(record.ID)
+	if err != nil {
 		record.StartError, record.Failed = oneLine(err), time.Now()
 		return nil, errors.Join(err, s.records.WriteContainer(record))
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.SandboxID))
 	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// removeMounts removes the host's mounts of a container that is not started again. Its pod has copies of them, and they
+// would keep volumes in use after the container's end.
+func (s *Server) removeMounts(id string) {
+	if err := sandboxes.Decompose(s.composedDir(id)); err != nil {
+		slog.Warn("mounts of container stay until it is removed", "container", id, "error", err)
+	}
 }
 
 // start starts the container's pod. The record has the pod's UUID before the pod starts: a server that was killed

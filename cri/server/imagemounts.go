@@ -14,7 +14,7 @@ import (
 )
 
 // mountImages mounts the images that a container has as volumes in dir, and returns them by their mounts' targets. They
-// stay until the container is removed: sandboxes.Decompose unmounts them, also after an error.
+// stay until the container has started: sandboxes.Decompose unmounts them, also after an error.
 func (s *Server) mountImages(
 	ctx context.Context, dir string, mounts []*runtimeapi.Mount,
 ) (map[string]translate.MountedImage, error) {

@@ -151,6 +151,19 @@ func TestMountsInsideMounts(t *testing.T) {
 	if got != "outer\ninner\none\nrefused\nrefused\n" {
 		t.Errorf("%q", got)
 	}
+	failing := p.script("true")
+	failing.Command = []string{"/none"}
+	nested(failing)
+	id, err := p.createContainer(failing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err == nil {
+		t.Error("a missing program is started")
+	}
+	if left, err := os.ReadDir(p.path("state/mounts")); len(left) > 0 || err != nil {
+		t.Errorf("mounts keep the volumes of containers that have ended: %v, %v", left, err)
+	}
 	if err := os.Symlink("/tmp", p.path("outer/link")); err != nil {
 		t.Fatal(err)
 	}
