@@ -108,37 +108,35 @@ func writeFiles(dir string, r records.Sandbox) error {
 	return nil
 }
 
-// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run. After an
-// error it may be repeated: the namespaces are released although a plugin fails, which then works without them.
+// Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run, and its
+// /dev/shm. After an error it may be repeated: the namespaces are released although a plugin fails, which then works
+// without them.
 func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
 	err := errors.Join(m.Kurma.disconnect(ctx, dir, r), m.CNI.disconnect(ctx, filepath.Join(dir, netPin), r),
 		releasePIDs(dir))
 	for _, n := range kinds() {
 		err = errors.Join(err, unmount(filepath.Join(dir, n.name)))
 	}
+	err = errors.Join(err, unmount(filepath.Join(dir, shmDir))) // whose files are memory of the pod, and may be secrets
 	if err != nil {
 		return fmt.Errorf("stop sandbox: %w", err)
 	}
 	return nil
 }
 
-// Remove removes what Stop has left of a sandbox, but for the folder. It may be repeated.
-func (m *Maker) Remove(dir string, r records.Sandbox) error {
-	if err := errors.Join(unmount(filepath.Join(dir, shmDir)), removeCgroup(r)); err != nil {
-		return fmt.Errorf("remove sandbox: %w", err)
-	}
-	return nil
-}
-
-func removeCgroup(r records.Sandbox) error {
+// Remove removes the cgroup of a sandbox that was stopped. It may be repeated.
+func (m *Maker) Remove(r records.Sandbox) error {
 	if r.Cgroup == "" {
 		return nil
 	}
 	group, err := cgroups.Open(r.Cgroup)
-	if err != nil {
-		return err
+	if err == nil {
+		err = group.Remove()
 	}
-	return group.Remove()
+	if err != nil {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	return nil
 }
 
 // FindCgroup returns the path of the cgroup with that name below a hierarchy's root, "" if there is none.

@@ -100,8 +100,7 @@ func (s *Server) undoSandbox(ctx context.Context, r records.Sandbox) error {
 	if _, err := s.records.Sandbox(r.ID); errors.Is(err, records.ErrNotFound) {
 		return nil // a call before has removed it
 	}
-	dir := s.records.SandboxDir(r.ID)
-	err = errors.Join(s.sandboxes.Stop(ctx, dir, r), s.sandboxes.Remove(dir, r))
+	err = errors.Join(s.sandboxes.Stop(ctx, s.records.SandboxDir(r.ID), r), s.sandboxes.Remove(r))
 	if err == nil {
 		return s.records.RemoveSandbox(r.ID)
 	}
@@ -338,7 +337,7 @@ func (s *Server) removeSandbox(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.sandboxes.Remove(s.records.SandboxDir(id), record); err != nil {
+	if err := s.sandboxes.Remove(record); err != nil {
 		return err
 	}
 	if err := s.records.RemoveSandbox(id); err != nil {

@@ -106,6 +106,10 @@ func TestStopAndRemoveMayBeRepeated(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// Its /dev/shm is memory.
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), p.id) {
+		t.Errorf("a sandbox that is stopped has mounts (%v):\n%s", err, mounts)
+	}
 	for range 2 {
 		if _, err := p.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 			t.Error(err)
