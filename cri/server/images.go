@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/signing"
 
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -247,11 +248,15 @@ func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: one, ContainerFilesystems: one}, nil
 }
 
-// sendAll sends what was listed in parts that fit into a message.
-func sendAll[T any](all []T, err error, send func(part []T) error) error {
-	const most = 500
+// sendAll sends what was listed in parts. One ends with the element by which it exceeds a quarter of a message: then it
+// fits into a message with any element below the other three.
+func sendAll[T proto.Message](all []T, err error, send func(part []T) error) error {
 	for err == nil && len(all) > 0 {
-		n := min(len(all), most)
+		n, size := 0, 0
+		for n < len(all) && size < maxMessage/4 {
+			size += proto.Size(all[n])
+			n++
+		}
 		err = send(all[:n])
 		all = all[n:]
 	}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestErrorsOfCallsAreOneLine(t *testing.T) {
@@ -33,6 +35,25 @@ func TestErrorsOfCallsAreOneLine(t *testing.T) {
 	log.Reset()
 	if err := report("/runtime/Call", fmt.Errorf("container: %w", records.ErrNotFound)); status.Code(err) != codes.NotFound || log.Len() > 0 {
 		t.Errorf("%v, log %q", err, log.String())
+	}
+}
+
+// Kubelet takes no larger messages, and a pod's author chooses the annotations.
+func TestListsAreSentInPartsThatFit(t *testing.T) {
+	var all []*runtimeapi.PodSandbox
+	for range 110 {
+		all = append(all, &runtimeapi.PodSandbox{Annotations: map[string]string{"a": strings.Repeat("x", 200<<10)}})
+	}
+	sent := 0
+	err := sendAll(all, nil, func(part []*runtimeapi.PodSandbox) error {
+		if size := proto.Size(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: part}); size > maxMessage || len(part) == 0 {
+			t.Errorf("part of %d bytes and %d sandboxes", size, len(part))
+		}
+		sent += len(part)
+		return nil
+	})
+	if err != nil || sent != len(all) {
+		t.Errorf("%d sandboxes are sent, %v", sent, err)
 	}
 }
 
