@@ -307,7 +307,11 @@ const (
 	columns  = 16
 )
 
-// readInterfaces returns the interfaces of a sandbox but its loopback.
+// mostInterfaces is of how many interfaces a sandbox has numbers: a container may make many thousands, whose metrics
+// would not fit into a message.
+const mostInterfaces = 100
+
+// readInterfaces returns the interfaces of a sandbox but its loopback: the default one, and some if there are too many.
 func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	var text []byte
 	err := thread.New(func() (err error) {
@@ -320,15 +324,18 @@ func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read network of sandbox: %w", err)
 	}
-	return parseInterfaces(string(text)), nil
+	return parseInterfaces(string(text), sandboxes.Interface(r)), nil
 }
 
-func parseInterfaces(text string) (all []netInterface) {
+func parseInterfaces(text, kept string) (all []netInterface) {
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, ":")
 		// A container may name an interface as it likes, but an answer with other text than UTF-8 is not sent.
 		i, fields := netInterface{name: strings.ToValidUTF8(strings.TrimSpace(name), "\uFFFD")}, strings.Fields(rest)
 		if i.name == "lo" || len(fields) < columns { // two lines are titles
+			continue
+		}
+		if len(all) >= mostInterfaces && i.name != kept {
 			continue
 		}
 		for _, field := range fields {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +44,17 @@ func TestTheDefaultInterfaceIsTheSandboxes(t *testing.T) {
 		if usage != nil && len(usage.Interfaces) != len(test.names)-1 {
 			t.Errorf("%q: %v", test.names, usage.Interfaces)
 		}
+	}
+}
+
+func TestTooManyInterfacesAreNotCounted(t *testing.T) {
+	text := "Inter-| Receive\n face |bytes\n"
+	for i := range 2 * mostInterfaces {
+		text += fmt.Sprintf("  dummy%d:%s\n", i, strings.Repeat(" 1", columns))
+	}
+	all := parseInterfaces(text+"  eth0:"+strings.Repeat(" 2", columns)+"\n", "eth0")
+	if n := len(all); n != mostInterfaces+1 || all[0].name != "dummy0" || all[n-1].name != "eth0" || all[n-1].columns[rxBytes] != 2 {
+		t.Errorf("%d interfaces: %v", n, all)
 	}
 }
 
