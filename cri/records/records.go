@@ -108,8 +108,6 @@ type Container struct {
 	StagerConfig json.RawMessage `json:"stagerConfig"`
 	StopSignal   int             `json:"stopSignal"`
 	TTY          bool            `json:"tty,omitempty"`
-	Stdin        bool            `json:"stdin,omitempty"`
-	StdinOnce    bool            `json:"stdinOnce,omitempty"`
 
 	// Mounts, Resources and User are parts of the status, in the CRI's JSON.
 	Mounts      []json.RawMessage `json:"mounts,omitempty"`

@@ -144,8 +144,8 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
 		PIDs:        pod.PIDs,
 		HostVolumes: pod.HostVolumes,
-		TTY:         c.GetTty(), Stdin: c.GetStdin(), StdinOnce: c.GetStdinOnce(),
-		Resources: encode(c.GetLinux().GetResources()), User: encode(pod.User),
+		TTY:         c.GetTty(),
+		Resources:   encode(c.GetLinux().GetResources()), User: encode(pod.User),
 	}
 	for _, m := range c.GetMounts() {
 		if m.GetImage() != nil { // another mount, which is refused later, may be at the same path
