@@ -31,7 +31,7 @@ var (
 	ErrDamaged = errors.New("record is damaged")
 )
 
-// Phase is where a sandbox is in its life: Making, Ready, Stopped; or Making, Failed.
+// Phase is where a sandbox is in its life: Making, Ready, Stopped; or Making, Failed, and Stopped if kubelet stops it.
 type Phase string
 
 // The phases.

@@ -14,15 +14,6 @@ import (
 // into a message.
 const maxOutput = 8<<20 - 64<<10
 
-// limitTime ends the context of a command after a time, unless that is 0.
-func limitTime(ctx context.Context, limit time.Duration, command string) (context.Context, context.CancelFunc) {
-	if limit <= 0 {
-		return context.WithCancel(ctx)
-	}
-	late := fmt.Errorf("command %q has not ended within %s: %w", command, limit, context.DeadlineExceeded)
-	return context.WithTimeoutCause(ctx, limit, late)
-}
-
 // ExecSync implements the CRI.
 func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	if len(r.GetCmd()) == 0 {
@@ -32,8 +23,12 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := limitTime(ctx, time.Duration(r.GetTimeout())*time.Second, r.GetCmd()[0])
-	defer cancel()
+	if limit := time.Duration(r.GetTimeout()) * time.Second; limit > 0 {
+		late := fmt.Errorf("command %q has not ended within %s: %w", r.GetCmd()[0], limit, context.DeadlineExceeded)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
+		defer cancel()
+	}
 	var out, errOut bounded
 	command := daemon.Command{Exec: r.GetCmd()}
 	code, err := s.command(ctx, pod, app, command, streams{out: &out, errOut: &errOut})

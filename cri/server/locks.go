@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// locks are locks of sandboxes and containers by their IDs, and of host paths: calls that change one, or look a path
-// up, wait for each other.
+// locks are locks of sandboxes and containers by their IDs, of sandboxes that are made by their names, and of host
+// paths: calls that change or make one, or look a path up, wait for each other.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*lock
