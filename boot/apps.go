@@ -91,11 +91,11 @@ func (p *Pod) endLog(app string, log appLog) {
 	}
 }
 
-// fileLimit bounds the wait for a disk, or for a server of files, at the pod's end.
+// fileLimit bounds the wait for a disk, or for a server of files, when the pod is up and at its end.
 const fileLimit = 5 * time.Second
 
 // soon returns f's error. After fileLimit it leaves f behind: a file system that does not answer may not keep the pod
-// from its end.
+// from its work or its end.
 func soon(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

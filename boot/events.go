@@ -28,7 +28,7 @@ type appEvents struct {
 	written chan struct{} // closed by loop, read by close
 
 	mu    sync.Mutex
-	queue chan supervisor.Change // sent to and closed with mu held, read by loop; nil when closed
+	queue chan func() // called by loop; sent to and closed with mu held; nil when closed
 }
 
 // openEvents makes names.EventsFile, or continues that of a stager before.
@@ -39,7 +39,7 @@ func openEvents(path string, log *slog.Logger) (*appEvents, error) {
 	}
 	e := &appEvents{
 		path: path, log: log, file: file,
-		written: make(chan struct{}), queue: make(chan supervisor.Change, maxQueued),
+		written: make(chan struct{}), queue: make(chan func(), maxQueued),
 	}
 	go e.loop(e.queue)
 	return e, nil
@@ -65,23 +65,39 @@ func (e *appEvents) begin() error {
 
 // changed is a pod's Changed.
 func (e *appEvents) changed(c supervisor.Change) {
+	if !e.enqueue(func() { e.record(c) }) {
+		e.lost(c, errors.New("the file takes no more changes"))
+	}
+}
+
+func (e *appEvents) enqueue(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
-	case e.queue <- c:
+	case e.queue <- f:
+		return true
 	default:
-		e.lost(c, errors.New("the file takes no more changes"))
+		return false
 	}
+}
+
+// flush waits until the file has the changes until now, for a limited time.
+func (e *appEvents) flush() error {
+	flushed := make(chan struct{})
+	if !e.enqueue(func() { close(flushed) }) {
+		return nil // changed has logged it
+	}
+	return soon(func() error { <-flushed; return nil })
 }
 
 func (e *appEvents) lost(c supervisor.Change, err error) {
 	e.log.Warn("change of an app's state not recorded", "app", c.App, "state", c.State, "error", err)
 }
 
-func (e *appEvents) loop(queue <-chan supervisor.Change) {
+func (e *appEvents) loop(queue <-chan func()) {
 	defer close(e.written)
-	for c := range queue {
-		e.record(c)
+	for f := range queue {
+		f()
 	}
 }
 

@@ -50,6 +50,30 @@ func TestChangesOfAppsAreKeptInABoundedFile(t *testing.T) {
 	}
 }
 
+// The daemon finds the changes before a flush in the file, although a goroutine writes them.
+func TestAFlushWaitsForTheChangesBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	events, err := openEvents(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		events.changed(supervisor.Change{App: "a", State: supervisor.StateRunning})
+		if err := events.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(path); err != nil || bytes.Count(text, []byte("\n")) != i+1 {
+			t.Fatalf("after %d changes: %q, %v", i+1, text, err)
+		}
+	}
+	if err := events.close(); err != nil {
+		t.Error(err)
+	}
+	if err := events.flush(); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
 // A file that cannot be begun is tried again with the next change, and is no error at the pod's end.
 func TestChangesOfAppsGoOnAfterAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")

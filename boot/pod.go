@@ -63,6 +63,7 @@ type Pod struct {
 
 	undos []func() error // Undo; Run calls them at the end, the last one first
 
+	events      *appEvents               // listen
 	reserved    <-chan struct{}          // reserve threads: closed when they are made
 	metadataURL string                   // start metadata service; "" for none
 	journal     *journal.Journal         // open journal

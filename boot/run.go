@@ -28,6 +28,7 @@ func listen(_ context.Context, p *Pod) error {
 		return err
 	}
 	p.Undo(events.close)
+	p.events = events
 	p.Supervisor = supervisor.NewPod(supervisor.Config{
 		Apps: p.Apps, Reaper: reaper, Log: p.Log, Changed: events.changed,
 		Restart: p.Plan.Config.Restart, Exit: p.Plan.Config.ExitPolicy, Grace: p.Plan.Config.GracePeriod,
@@ -70,12 +71,16 @@ func (p *Pod) writeLastStatus() error {
 }
 
 // ready reports to the daemon that the pod is up: the daemon reads end of file when the
-// supervisor and the waiter have closed their copies of the ready pipe.
+// supervisor and the waiter have closed their copies of the ready pipe. The daemon then finds the starts of the apps in
+// names.EventsFile.
 func (p *Pod) ready() error {
 	p.Log.Info("pod is running", "apps", len(p.Apps))
 	time.AfterFunc(settled, releaseStartMemory)
 	if p.Inherited.Ready == nil {
 		return nil
+	}
+	if err := p.events.flush(); err != nil {
+		p.Log.Warn("changes of the apps' states not recorded yet", "error", err)
 	}
 	return errors.Join(p.Inherited.Ready.Close(), p.Waiter.Up())
 }

@@ -27,7 +27,8 @@ const (
 	LastStatus = "status.json"
 
 	// EventsFile has a line of JSON for each change of an app's state, see supervisor.Change, and EventsFile with
-	// OldSuffix the lines before them. The daemon reads this path from the image's EventsAnnotation.
+	// OldSuffix the lines before them. Once the pod is ready, it has the apps' starts. The daemon reads this path from
+	// the image's EventsAnnotation.
 	EventsFile = LogDir + "/events.jsonl"
 	OldSuffix  = ".old"
 

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,6 +133,30 @@ func TestEventsOfPodsAndApps(t *testing.T) {
 	}
 	if out := b.Must("events", "--until", "0s"); strings.Count(out, "\n") != len(events(b)) {
 		t.Errorf("until now:\n%s", out)
+	}
+}
+
+// The starts of a pod's apps come before the pod is ready, however short the apps are.
+func TestAppsStartBeforeTheirPodIsReady(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	var apps []harness.AppDoc
+	for i := range 8 {
+		apps = append(apps, suite.Shell(fmt.Sprint("a", i), "exit 3"))
+	}
+	path := b.Write("short.json", harness.PodOf(apps...))
+	for round := range 10 {
+		begin := time.Now().Format(time.RFC3339Nano)
+		if r := b.Launcher("run", "--rm", path); r.Code != 3 {
+			t.Fatalf("run: %+v", r)
+		}
+		got := events(b, "--since", begin)
+		ready := slices.Index(got, "ready short")
+		for i := range apps {
+			if j := slices.Index(got, fmt.Sprint("started short/a", i)); j < 0 || j > ready {
+				t.Fatalf("round %d: events:\n%s", round, strings.Join(got, "\n"))
+			}
+		}
 	}
 }
 
