@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 		listenProbe(func(words ...any) { fmt.Fprintln(os.Stdout, words...) })
 		return
 	}
-	for name, probe := range map[string]func(io.Writer) error{"stopped-probe": stoppedProbe, "stop-probe": stopProbe, "kept-probe": keptProbe, "copy-probe": copyProbe, "wait-probe": waitProbe} {
+	for name, probe := range map[string]func(io.Writer) error{"stopped-probe": stoppedProbe, "stop-probe": stopProbe, "kept-probe": keptProbe, "copy-probe": copyProbe, "wait-probe": waitProbe, "fill-probe": func(io.Writer) error { return fillProgram() }} {
 		if len(os.Args) > 1 && os.Args[1] == name {
 			if err := probe(os.Stdout); err != nil {
 				fmt.Fprintln(os.Stderr, err)

@@ -6,31 +6,22 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // fillProgram copies this program into the file at its path, if a daemon has mounted the program over an empty one, as
-// the launcher does to share its memory between pods: libcontainer executes the file below the mount (exeseal). Before
-// Linux 5.2, which lacks open_tree(2), libcontainer executes a copy.
+// the launcher does to share its memory between pods: libcontainer executes the file below the mount (exeseal). A file
+// of another size is a copy that was cut short.
 func fillProgram() error {
 	path, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
 	}
 	dir, err := cloneTree(filepath.Dir(path), "", 0)
-	if errors.Is(err, unix.ENOSYS) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 	defer dir.file.Close()
-	below := fmt.Sprintf("/proc/self/fd/%d/%s", dir.file.Fd(), filepath.Base(path))
-	if info, err := os.Lstat(below); err != nil || info.Size() > 0 {
-		return nil //nolint:nilerr // libcontainer executes a copy of a program without a file
-	}
-	return copyProgram(below)
+	return copyProgram(fmt.Sprintf("/proc/self/fd/%d/%s", dir.file.Fd(), filepath.Base(path)))
 }
 
 func copyProgram(to string) error {
@@ -39,7 +30,14 @@ func copyProgram(to string) error {
 		return err
 	}
 	defer program.Close()
-	file, err := os.OpenFile(to, os.O_WRONLY, 0)
+	whole, err := program.Stat()
+	if err != nil {
+		return err
+	}
+	if info, err := os.Lstat(to); err != nil || info.Size() == whole.Size() {
+		return nil //nolint:nilerr // libcontainer executes a copy of a program without a file
+	}
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
