@@ -47,7 +47,7 @@ func becomeFailing() {
 		err = enterRootWithManifest(text)
 	}
 	if err == nil && fails.Number != 0 {
-		err = fails.Fail()
+		err = errors.Join(openAboveLimit(), fails.Fail())
 	}
 	if err == nil {
 		err = unix.Exec(program, []string{names.Program}, os.Environ())
@@ -78,6 +78,18 @@ func enterRootWithManifest(text string) error {
 		}
 	}
 	return errors.Join(os.WriteFile(root+names.Manifest, []byte(text), 0o600), unix.Chroot(root), unix.Chdir("/"))
+}
+
+// openAboveLimit passes the waiter a descriptor that is above the limit of open files.
+func openAboveLimit() error {
+	const number = 1000
+	if err := unix.Dup3(2, number, 0); err != nil {
+		return err
+	}
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	limit.Cur = number / 2
+	return errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 }
 
 // failingWaiter returns a command that runs a waiter in a chroot, with the variables, and a ready pipe as descriptor 3,
@@ -135,6 +147,7 @@ func TestWaiterStopsWhereTheKernelRefuses(t *testing.T) {
 		message    string
 	}{
 		"nothing":                {callOf(0, nil), "exit", own, ""},
+		"close_range":            {callOf(unix.SYS_CLOSE_RANGE, nil), "exit", own, ""},
 		"readlink":               {callOf(sysReadlink, nil), "exit", own, "find own program"},
 		"dup3 of the lifeline":   {callOf(unix.SYS_DUP3, map[int]uint32{1: 6}), "watch", own, "keep lifeline"},
 		"subreaper":              {callOf(unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_CHILD_SUBREAPER}), "exit", host, "become child subreaper"},
