@@ -66,24 +66,33 @@ func (b *backlog) add(text []byte) {
 	}
 	b.last.text, b.last.next = bytes.Clone(text), new(chunk)
 	b.last = b.last.next
+	cost := len(text) + chunkCost
+	b.kept, b.all.kept = b.kept+cost, b.all.kept+cost
 	for s := range b.senders {
 		before := s.behind
-		s.behind += len(text) + chunkCost
+		s.behind += cost
 		if s.behind > stallBehind && before <= stallBehind {
 			s.limitWrite()
 		}
 	}
-	b.count()
 	for b.all.kept > backlogLimit {
 		b.all.dropSlowest()
 	}
 	b.change.Broadcast()
 }
 
-// count updates what the backlog keeps. The caller holds all.mu.
-func (b *backlog) count() {
+// count updates what the backlog keeps after a sender that was behind by so much has less to write. All apps' output
+// waits meanwhile: it looks for another sender only if that one was the furthest behind, and until one is as far. The
+// caller holds all.mu.
+func (b *backlog) count(behind int) {
+	if behind < b.kept {
+		return
+	}
 	kept := 0
 	for s := range b.senders {
+		if s.behind == b.kept {
+			return
+		}
 		kept = max(kept, s.behind)
 	}
 	b.all.kept += kept - b.kept
@@ -167,7 +176,7 @@ func (s *sender) take() []byte {
 	s.next = s.next.next
 	before := s.behind
 	s.behind -= len(text) + chunkCost
-	s.from.count()
+	s.from.count(before)
 	if !s.ending && before > stallBehind && s.behind <= stallBehind {
 		_ = s.w.SetWriteDeadline(time.Time{}) // it has caught up
 	}
@@ -223,5 +232,5 @@ func (s *sender) close() bool {
 func (s *sender) forget() {
 	delete(s.from.senders, s)
 	delete(s.from.all.senders, s)
-	s.from.count()
+	s.from.count(s.behind)
 }
