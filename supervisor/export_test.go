@@ -12,7 +12,10 @@ func SessionOf(pid int) int {
 	return session
 }
 
-// SetPID sets the process of a session.
+// PID is the process of a session.
+func (s *Session) PID() int { return s.pid }
+
+// SetPID sets it.
 func (s *Session) SetPID(pid int) { s.pid = pid }
 
 // StopAsked is closed when the pod has been asked to stop.

@@ -95,10 +95,6 @@ func (a *app) join() (*run, error) {
 	return a.run, nil
 }
 
-// PID is the command's number in the supervisor's PID namespace. Once Done is closed,
-// the number may belong to another process.
-func (s *Session) PID() int { return s.pid }
-
 // Done is closed when the command has ended; processes that it started may
 // still run.
 func (s *Session) Done() <-chan struct{} { return s.child.Done() }
