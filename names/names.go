@@ -1,7 +1,7 @@
 // Package names has every name of a stager, and every path, descriptor and variable that
 // it shares with the daemon, its apps or itself. To rename a stager, edit the first two
-// groups of constants and no other file: the packages, the image, the scripts and the tests
-// use this package, and the Makefile passes the program's name to the C files.
+// groups of constants, and then run "go generate ./names/...", which writes the header of the
+// C files: the packages, the image, the Makefile, the scripts and the tests use this package.
 package names
 
 // What a fork renames. Two stagers on one machine may have the same names: each has a
@@ -88,8 +88,7 @@ const (
 	LeafCgroup = "/" + Program // has the stager's own processes, on cgroup v2
 )
 
-// Variables that the program sets for its own processes, to select their role. waiter.h and
-// shim.h have the names for the C files; tests compare.
+// Variables that the program sets for its own processes, to select their role.
 const (
 	SupervisorVariable = "_STAGER_SUPERVISOR" // the supervisor, started by waiter.c
 	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container

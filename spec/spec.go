@@ -56,7 +56,7 @@ type Spec struct {
 	OwnPIDs bool
 
 	// MaskedPaths and ReadOnlyPaths are hidden or made read-only in a container that is not privileged, beside what
-	// protects process 1 where that is the supervisor. Nil is the list of DefaultMaskedPaths or DefaultReadOnlyPaths.
+	// protects process 1 where that is the supervisor. Nil is the list that Docker and containerd have.
 	MaskedPaths, ReadOnlyPaths []string
 
 	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the

@@ -82,7 +82,8 @@ int lifeline_start(void)
 void kill_pod(void)
 {
 	kill_all(); /* the process of an earlier call: an app can stop it */
-	/* An error of fork(2) says that the kernel kills the namespace itself: there can be no more processes in it. */
+	/* After an error of fork(2) the kernel kills the namespace itself, which takes no more processes, or the next call
+	 * tries again, as at a limit of the cgroup around. */
 	if (setns(KEPT_PIDS, CLONE_NEWPID) < 0 || fork() != 0)
 		return;
 	/* PID 1 is not killed, nor is this process. The parent of a process in another PID namespace is 0. */
