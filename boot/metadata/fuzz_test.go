@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("HEAD http://h/%740ken/acMetadata/v1/pod/uuid?q HTTP/1.1\nHost: a\n A: b\n\n")
 	f.Fuzz(func(t *testing.T, request string) {
 		status, _ := roundTrip(t, s, request)
-		if status == statusOK && !strings.Contains(request, "ken") && !strings.Contains(request, "%") {
+		if status == http.StatusOK && !strings.Contains(request, "ken") && !strings.Contains(request, "%") {
 			t.Errorf("served without the token: %q", request)
 		}
 		if n := s.forms.Load(); n != 0 {

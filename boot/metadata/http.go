@@ -23,38 +23,24 @@ const (
 	firstChunk = 512 // of a form, for which memory is taken before any of it has come
 )
 
-// Status codes of RFC 9110 and RFC 6585.
+// Statuses of RFC 9110 and RFC 6585.
 const (
-	statusOK             = 200
-	statusBadRequest     = 400
-	statusForbidden      = 403
-	statusNotFound       = 404
-	statusNoMethod       = 405
-	statusLengthRequired = 411
-	statusTooLarge       = 413
-	statusMediaType      = 415
-	statusHeadTooLarge   = 431
-	statusUnavailable    = 503
-	statusVersion        = 505
+	statusOK             = "200 OK"
+	statusBadRequest     = "400 Bad Request"
+	statusForbidden      = "403 Forbidden"
+	statusNotFound       = "404 Not Found"
+	statusNoMethod       = "405 Method Not Allowed"
+	statusLengthRequired = "411 Length Required"
+	statusTooLarge       = "413 Content Too Large"
+	statusMediaType      = "415 Unsupported Media Type"
+	statusHeadTooLarge   = "431 Request Header Fields Too Large"
+	statusUnavailable    = "503 Service Unavailable"
+	statusVersion        = "505 HTTP Version Not Supported"
 )
-
-var reasons = map[int]string{ //nolint:gochecknoglobals // a table that is only read
-	statusOK:             "OK",
-	statusBadRequest:     "Bad Request",
-	statusForbidden:      "Forbidden",
-	statusNotFound:       "Not Found",
-	statusNoMethod:       "Method Not Allowed",
-	statusLengthRequired: "Length Required",
-	statusTooLarge:       "Content Too Large",
-	statusMediaType:      "Unsupported Media Type",
-	statusHeadTooLarge:   "Request Header Fields Too Large",
-	statusUnavailable:    "Service Unavailable",
-	statusVersion:        "HTTP Version Not Supported",
-}
 
 // refusal is an error that is sent as the answer.
 type refusal struct {
-	status int
+	status string
 	allow  string // methods, with statusNoMethod
 	text   string
 }
@@ -204,7 +190,7 @@ func (r *request) readForm(length int64, w io.Writer, hold func(int64) bool) (fo
 
 // answer is a response.
 type answer struct {
-	status      int
+	status      string
 	allow       string
 	contentType string
 	body        []byte
@@ -213,9 +199,9 @@ type answer struct {
 
 // write sends the answer in one system call, without copying its body.
 func (a answer) write(w io.Writer, now time.Time) error {
-	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nDate: %s\r\n"+
+	head := fmt.Appendf(nil, "HTTP/1.1 %s\r\nDate: %s\r\n"+
 		"Content-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n",
-		a.status, reasons[a.status], now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))
+		a.status, now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"), a.contentType, len(a.body))
 	if a.allow != "" {
 		head = fmt.Appendf(head, "Allow: %s\r\n", a.allow)
 	}

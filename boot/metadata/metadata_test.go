@@ -326,7 +326,7 @@ func TestFieldsThatNobodyReadsTakeNoMemory(t *testing.T) {
 		request := fmt.Sprintf("POST /%s%s/pod/hmac/sign HTTP/1.0\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
 			"Content-Length: %d\r\n\r\n%s", s.token, root, len(form), form)
 		return testing.AllocsPerRun(2, func() {
-			if status, _ := roundTrip(t, s, request); status != statusOK {
+			if status, _ := roundTrip(t, s, request); status != http.StatusOK {
 				t.Fatal(status)
 			}
 		})

@@ -120,7 +120,7 @@ func TestAClientThatSendsMuchReadsItsRefusal(t *testing.T) {
 	s := start(t, testService())
 	for range 20 {
 		got, _ := ask(t, "PUT", s.URL()+root+"/pod/uuid", "", strings.Repeat("x", maxLinger-maxHead))
-		if got.Status != statusNoMethod {
+		if got.Status != http.StatusMethodNotAllowed {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -267,7 +267,7 @@ func TestAnnouncedFormsLeaveRoomForOthers(t *testing.T) {
 		}
 	}
 	content := strings.Repeat("x", maxForm/2)
-	if got, _ := ask(t, "POST", s.URL()+root+"/pod/hmac/sign", "application/x-www-form-urlencoded", "content="+content); got.Status != statusOK {
+	if got, _ := ask(t, "POST", s.URL()+root+"/pod/hmac/sign", "application/x-www-form-urlencoded", "content="+content); got.Status != http.StatusOK {
 		t.Errorf("%+v", got)
 	}
 }
