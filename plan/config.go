@@ -197,13 +197,18 @@ func flatten(name, prefix string, raw json.RawMessage, values strictjson.Object)
 	return nil
 }
 
-func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
+// read reads a value that ok accepts. Want describes such values.
+func read[T any](raw json.RawMessage, to *T, want string, ok func(T) bool) error {
 	var v T
-	if json.Unmarshal(raw, &v) == nil && slices.Contains(allowed, v) {
-		*to = v
-		return nil
+	if json.Unmarshal(raw, &v) != nil || !ok(v) {
+		return errors.New("must be " + want)
 	}
-	return fmt.Errorf("must be one of %s", quoted(allowed))
+	*to = v
+	return nil
+}
+
+func oneOf[T ~string](raw json.RawMessage, to *T, allowed ...T) error {
+	return read(raw, to, "one of "+quoted(allowed), func(v T) bool { return slices.Contains(allowed, v) })
 }
 
 // policy reads the name of one of the supervisor's policies.
@@ -241,63 +246,33 @@ func duration(raw json.RawMessage, to *time.Duration) error {
 }
 
 func boolean(raw json.RawMessage, to *bool) error {
-	if json.Unmarshal(raw, to) != nil {
-		return errors.New("must be true or false")
-	}
-	return nil
+	return read(raw, to, "true or false", func(bool) bool { return true })
 }
 
 func absolutePath(raw json.RawMessage, to *string) error {
-	var v string
-	if json.Unmarshal(raw, &v) != nil || !path.IsAbs(v) || path.Clean(v) != v || strings.ContainsRune(v, 0) {
-		return errors.New(`must be an absolute path, such as "/volumes/logs/web.log"`)
-	}
-	*to = v
-	return nil
+	return read(raw, to, `an absolute path, such as "/volumes/logs/web.log"`, func(p string) bool {
+		return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
+	})
 }
 
 func absolutePaths(raw json.RawMessage, to *[]string) error {
-	var v []string
 	bad := func(p string) bool { return !path.IsAbs(p) || path.Clean(p) == "/" || strings.ContainsRune(p, 0) }
-	if json.Unmarshal(raw, &v) != nil || slices.ContainsFunc(v, bad) {
-		return errors.New(`must be a list of absolute paths below /`)
-	}
-	*to = v
-	return nil
+	return read(raw, to, "a list of absolute paths below /", func(v []string) bool { return !slices.ContainsFunc(v, bad) })
 }
 
 // whole reads a whole number.
 func whole[T int | int64 | uint32](raw json.RawMessage, to *T, least, most T) error {
-	var v T
-	if json.Unmarshal(raw, &v) != nil || v < least || v > most {
-		return fmt.Errorf("must be a whole number from %d to %d", least, most)
-	}
-	*to = v
-	return nil
+	want := fmt.Sprintf("a whole number from %d to %d", least, most)
+	return read(raw, to, want, func(v T) bool { return least <= v && v <= most })
 }
 
 func listOf[T ~string](raw json.RawMessage, to *[]T, known ...T) error {
-	var v []T
-	err := json.Unmarshal(raw, &v)
-	for _, word := range v {
-		if !slices.Contains(known, word) {
-			err = errors.New("unknown word")
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("must be a list of %s", quoted(known))
-	}
-	*to = v
-	return nil
+	unknown := func(word T) bool { return !slices.Contains(known, word) }
+	return read(raw, to, "a list of "+quoted(known), func(v []T) bool { return !slices.ContainsFunc(v, unknown) })
 }
 
 func volumeNames(raw json.RawMessage, to *[]string) error {
-	var v []string
-	if json.Unmarshal(raw, &v) != nil {
-		return errors.New("must be a list of volumes' names")
-	}
-	*to = v
-	return nil
+	return read(raw, to, "a list of volumes' names", func([]string) bool { return true })
 }
 
 // propagations reads an object of words by the names of volumes.
