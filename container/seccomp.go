@@ -189,20 +189,10 @@ func (b *builder) add(name string, act libseccomp.ScmpAction, args []specs.Linux
 		return nil //nolint:nilerr // see above
 	}
 	b.rules++
-	if len(args) == 0 {
-		return wrapRule(name, b.filter.AddRule(call, act))
-	}
 	for _, conditions := range alternatives(args) {
 		if err := b.filter.AddRuleConditional(call, act, conditions); err != nil {
-			return wrapRule(name, err)
+			return fmt.Errorf("add %s to seccomp filter: %w", name, err)
 		}
-	}
-	return nil
-}
-
-func wrapRule(name string, err error) error {
-	if err != nil {
-		return fmt.Errorf("add %s to seccomp filter: %w", name, err)
 	}
 	return nil
 }
@@ -239,11 +229,7 @@ func condition(a specs.LinuxSeccompArg) libseccomp.ScmpCondition {
 		specs.OpGreaterThan:  libseccomp.CompareGreater,
 		specs.OpMaskedEqual:  libseccomp.CompareMaskedEqual,
 	}
-	c := libseccomp.ScmpCondition{Argument: a.Index, Op: operators[a.Op], Operand1: a.Value}
-	if a.Op == specs.OpMaskedEqual {
-		c.Operand2 = a.ValueTwo
-	}
-	return c
+	return libseccomp.ScmpCondition{Argument: a.Index, Op: operators[a.Op], Operand1: a.Value, Operand2: a.ValueTwo}
 }
 
 // compile exports the program. A binary tree instead of a list makes each system call of the app
