@@ -5,33 +5,27 @@ import "slices"
 // Masked returns the paths that an empty file or folder hides: the spec's, and those of process 1 where that is the
 // supervisor: its mounts name folders of the host and images.
 func (s *Spec) Masked() []string {
-	if s.Privileged {
-		return nil
-	}
 	own := []string{"/proc/1/mountinfo", "/proc/1/mounts", "/proc/1/mountstats", "/proc/1/task"}
-	if s.OwnPIDs {
-		own = nil
-	}
-	if s.MaskedPaths == nil {
-		return append(own, defaultMaskedPaths()...)
-	}
-	return slices.Concat(own, s.MaskedPaths)
+	return s.protected(own, s.MaskedPaths, defaultMaskedPaths())
 }
 
 // ReadOnly returns the paths that are read-only: the spec's, and those by which user 0 could change the supervisor, as
 // by /proc/1/oom_score_adj.
 func (s *Spec) ReadOnly() []string {
+	return s.protected([]string{"/proc/1"}, s.ReadOnlyPaths, defaultReadOnlyPaths())
+}
+
+func (s *Spec) protected(own, paths, defaults []string) []string {
 	if s.Privileged {
 		return nil
 	}
-	own := []string{"/proc/1"}
 	if s.OwnPIDs {
 		own = nil
 	}
-	if s.ReadOnlyPaths == nil {
-		return append(own, defaultReadOnlyPaths()...)
+	if paths == nil {
+		paths = defaults
 	}
-	return slices.Concat(own, s.ReadOnlyPaths)
+	return slices.Concat(own, paths)
 }
 
 // defaultMaskedPaths returns the paths in /proc and /sys that leak the machine's secrets. Docker and containerd have
