@@ -40,33 +40,23 @@ func NamesOf(drivers []Driver) []string {
 // here, or no driver works, the error has the reason for each driver that Select tried.
 func Select(drivers []Driver, name, scratch string, layers []string) (Choice, error) {
 	var choice Choice
-	var rejected []error
+	var rejected error
 	for _, d := range drivers {
 		if name != "" && d.Name() != name {
 			continue
 		}
 		notes, err := d.Probe(scratch, layers)
 		if err == nil {
-			choice.Driver, choice.Notes, choice.Rejected = d, notes, joinErrors(rejected)
+			choice.Driver, choice.Notes, choice.Rejected = d, notes, rejected
 			return choice, nil
 		}
-		rejected = append(rejected, err)
+		if rejected != nil {
+			err = fmt.Errorf("%w; %w", rejected, err) // errors.Join would use lines
+		}
+		rejected = err
 	}
-	if name != "" && len(rejected) == 0 {
+	if name != "" && rejected == nil {
 		return choice, fmt.Errorf("select file system %q: choose one of %s", name, strings.Join(NamesOf(drivers), ", "))
 	}
-	return choice, fmt.Errorf("select file system %q: %w", name, joinErrors(rejected))
-}
-
-// joinErrors joins errors with semicolons; errors.Join would use lines.
-func joinErrors(errs []error) error {
-	var joined error
-	for _, err := range errs {
-		if joined == nil {
-			joined = err
-			continue
-		}
-		joined = fmt.Errorf("%w; %w", joined, err)
-	}
-	return joined
+	return choice, fmt.Errorf("select file system %q: %w", name, rejected)
 }
