@@ -108,12 +108,7 @@ func judgeNoXattrs(layers []string) (notes []string, err error) {
 
 // findCapability returns a file of layer that has capabilities, or "".
 func findCapability(layer string) (found string, err error) {
-	top, err := os.OpenFile(layer, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
-	if err != nil {
-		return "", err
-	}
-	defer top.Close()
-	_, err = anyPath(top, "", func(parent *os.File, p string, dir bool) bool {
+	_, err = anyIn(layer, func(parent *os.File, p string, dir bool) bool {
 		if dir {
 			return false
 		}
@@ -143,13 +138,8 @@ func refuseMarks(layers []string) error {
 
 // findMark returns a path of layer that hides files of the layers below, or "".
 func findMark(layer string) (found string, err error) {
-	top, err := os.OpenFile(layer, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
-	if err != nil {
-		return "", err
-	}
-	defer top.Close()
 	var failed error
-	_, err = anyPath(top, "", func(parent *os.File, p string, dir bool) bool {
+	_, err = anyIn(layer, func(parent *os.File, p string, dir bool) bool {
 		e := &entry{name: path.Base(p), dir: parent}
 		if failed = unix.Fstatat(int(parent.Fd()), e.name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); failed != nil {
 			return true

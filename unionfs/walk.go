@@ -13,12 +13,7 @@ func keepsWhole(l Layer) (bool, error) {
 	if l.Filter == nil {
 		return true, nil
 	}
-	top, err := os.OpenFile(l.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
-	if err != nil {
-		return false, err
-	}
-	defer top.Close()
-	drops, err := anyPath(top, "", func(_ *os.File, p string, dir bool) bool { return !l.Filter.keeps(p, dir) })
+	drops, err := anyIn(l.Dir, func(_ *os.File, p string, dir bool) bool { return !l.Filter.keeps(p, dir) })
 	if err != nil {
 		return false, fmt.Errorf("compare layer %s with its whitelist: %w", l.Dir, err)
 	}
@@ -27,6 +22,16 @@ func keepsWhole(l Layer) (bool, error) {
 
 // matcher reports whether the path p matches; its last name is in the directory parent.
 type matcher func(parent *os.File, p string, dir bool) bool
+
+// anyIn is anyPath for a directory by its path.
+func anyIn(dir string, match matcher) (bool, error) {
+	top, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
+	if err != nil {
+		return false, err
+	}
+	defer top.Close()
+	return anyPath(top, "", match)
+}
 
 // anyPath reports whether match is true for any path inside dir, which itself has the path rel.
 func anyPath(dir *os.File, rel string, match matcher) (bool, error) {
