@@ -12,21 +12,11 @@ import (
 // none. Libraries of semantic versions refuse versions with more or fewer parts, which images have.
 func compareVersions(a, b string) int {
 	a, b = plainVersion(a), plainVersion(b)
-	if c := compareBool(a != "", b != ""); c != 0 {
-		return c
-	}
-	if c := compareBool(startsWithDigit(a), startsWithDigit(b)); c != 0 {
-		return c
-	}
 	coreA, preA, isPreA := strings.Cut(a, "-")
 	coreB, preB, isPreB := strings.Cut(b, "-")
-	if c := compareParts(coreA, coreB); c != 0 {
-		return c
-	}
-	if c := compareBool(!isPreA, !isPreB); c != 0 {
-		return c
-	}
-	return compareParts(preA, preB)
+	return cmp.Or(
+		compareBool(a != "", b != ""), compareBool(startsWithDigit(a), startsWithDigit(b)),
+		compareParts(coreA, coreB), compareBool(!isPreA, !isPreB), compareParts(preA, preB))
 }
 
 func plainVersion(version string) string {
@@ -62,18 +52,11 @@ func compareParts(a, b string) int {
 }
 
 func comparePart(a, b string) int {
-	numberA, numberB := isNumber(a), isNumber(b)
-	if c := compareBool(!numberA, !numberB); c != 0 {
-		return c
-	}
-	if !numberA {
-		return cmp.Compare(a, b)
+	if !isNumber(a) || !isNumber(b) {
+		return cmp.Or(compareBool(!isNumber(a), !isNumber(b)), cmp.Compare(a, b))
 	}
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0") // they may be too long for an int
-	if c := cmp.Compare(len(a), len(b)); c != 0 {
-		return c
-	}
-	return cmp.Compare(a, b)
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
