@@ -22,8 +22,8 @@ import (
 
 // makeVolumes makes the folders of the empty volumes, and finds devices among the host volumes.
 func makeVolumes(_ context.Context, p *Pod) error {
-	if err := rootfs.ClearEmptyVolumes(names.EmptyVolumesDir); err != nil {
-		return err
+	if err := rmtree.Remove(names.EmptyVolumesDir); err != nil { // of an earlier pod in this root
+		return fmt.Errorf("clear empty volumes: %w", err)
 	}
 	p.devices = make(map[string][]spec.Device)
 	for _, app := range p.Plan.Apps {

@@ -8,18 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/plan"
 )
-
-// ClearEmptyVolumes removes dir, the folder of empty volumes that an earlier pod in the same
-// root left.
-func ClearEmptyVolumes(dir string) error {
-	if err := rmtree.Remove(dir); err != nil {
-		return fmt.Errorf("clear empty volumes: %w", err)
-	}
-	return nil
-}
 
 // MakeEmptyVolumes makes the folders of empty volumes that do not exist yet, with the mode and
 // owner of the volume regardless of the umask, or mounts the folder there that the daemon has given for the volume
