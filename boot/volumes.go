@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -97,7 +96,7 @@ func (p *Pod) fillVolume(ctx context.Context, root string, m spec.Mount) (found 
 	}
 	defer folder.Close()
 	if _, err := unix.Getxattr(m.Source, fillingAttribute, nil); err == nil {
-		if err := emptyFolder(m.Source); err != nil {
+		if err := rmtree.Empty(m.Source); err != nil {
 			return true, err
 		}
 	}
@@ -115,23 +114,10 @@ func (p *Pod) fillVolume(ctx context.Context, root string, m spec.Mount) (found 
 	}
 	marked := unix.Setxattr(m.Source, fillingAttribute, nil, 0) == nil // not every file system has attributes
 	if err = unionfs.CopyFolder(ctx, volume, folder); err != nil {
-		err = errors.Join(err, emptyFolder(m.Source))
+		err = errors.Join(err, rmtree.Empty(m.Source))
 	}
 	if marked { // a folder that kept the mark would be emptied once more, with what the app has written
 		err = errors.Join(err, os.NewSyscallError("removexattr", unix.Removexattr(m.Source, fillingAttribute)))
 	}
 	return true, err
-}
-
-func emptyFolder(path string) error {
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := rmtree.Remove(filepath.Join(path, e.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
 }

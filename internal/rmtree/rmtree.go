@@ -27,6 +27,14 @@ func Remove(path string) error {
 	if !errors.Is(err, unix.EISDIR) {
 		return pathError("remove", path, err)
 	}
+	if err := Empty(path); err != nil {
+		return err
+	}
+	return pathError("remove", path, unix.Rmdir(path))
+}
+
+// Empty removes everything in a folder, as Remove does.
+func Empty(path string) error {
 	top, err := openFolder(unix.AT_FDCWD, path)
 	if err != nil {
 		return pathError("open", path, err)
@@ -36,7 +44,7 @@ func Remove(path string) error {
 	if err := untilEmpty(top, t.flatten); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
-	return pathError("remove", path, unix.Rmdir(path))
+	return nil
 }
 
 func pathError(op, path string, err error) error {

@@ -158,3 +158,21 @@ func TestRemoveReportsWhatItCannotDelete(t *testing.T) {
 		t.Errorf("Remove() = %v, want that busy is", err)
 	}
 }
+
+func TestEmptyKeepsTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	deepen(t, dir, 3)
+	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Empty(dir); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("the folder has %v, %v", entries, err)
+	}
+	var failed *os.PathError
+	if err := Empty(filepath.Join(dir, "none")); !errors.As(err, &failed) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that does not exist: %v", err)
+	}
+}
