@@ -243,12 +243,8 @@ func addArgs(config string, cni map[string]any) (string, error) {
 // membersOf returns the members of an object, to which the caller may add. A value that is missing or null has none.
 func membersOf[V any](object json.RawMessage) (map[string]V, error) {
 	members := make(map[string]V)
-	if object == nil {
+	if strictjson.IsNull(object) {
 		return members, nil
 	}
-	err := json.Unmarshal(object, &members)
-	if members == nil { // of null
-		members = make(map[string]V)
-	}
-	return members, err
+	return members, json.Unmarshal(object, &members)
 }

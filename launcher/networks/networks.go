@@ -41,14 +41,6 @@ type Network struct {
 	Entry string
 }
 
-// entry are the keys of an entry that the launcher reads. All others are the plugin's.
-type entry struct {
-	Name      string `json:"name"`
-	ACI       string `json:"aci"`
-	Interface string `json:"containerInterface"`
-	Default   bool   `json:"default"`
-}
-
 // IsName reports whether a network may have that name: it is the name of a folder, and stands
 // before a colon on the command line.
 func IsName(name string) bool {
@@ -120,11 +112,10 @@ func parseEntry(raw json.RawMessage) (Network, error) {
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return Network{}, err
 	}
-	// The keys as the plugin reads them: a plugin may tell "Name" from "name".
-	var e entry
+	// All other keys are the plugin's. A plugin may tell "Name" from "name".
+	n := Network{Entry: string(raw)}
 	for key, into := range map[string]any{
-		"name": &e.Name, "aci": &e.ACI, "containerInterface": &e.Interface,
-		"default": &e.Default,
+		"name": &n.Name, "aci": &n.ACI, "containerInterface": &n.Interface, "default": &n.Default,
 	} {
 		if value, ok := object[key]; ok {
 			if err := json.Unmarshal(value, into); err != nil {
@@ -132,27 +123,24 @@ func parseEntry(raw json.RawMessage) (Network, error) {
 			}
 		}
 	}
-	if err := e.check(object); err != nil {
-		return Network{}, err
-	}
-	return Network{Name: e.Name, ACI: e.ACI, Interface: e.Interface, Default: e.Default, Entry: string(raw)}, nil
+	return n, n.check(object)
 }
 
 // check returns an error that names the key with an invalid value. object is the whole entry.
-func (e entry) check(object strictjson.Object) error {
+func (n Network) check(object strictjson.Object) error {
 	switch {
-	case e.Name == "":
+	case n.Name == "":
 		return errors.New("name: missing")
-	case !IsName(e.Name):
+	case !IsName(n.Name):
 		return fmt.Errorf("name: %q: want at most 63 letters, digits, '.', '_' and '-', the first a letter or "+
-			"digit, and not %q or %q", e.Name, HostName, NoneName)
-	case e.ACI == "":
-		return fmt.Errorf("aci: missing in network %q", e.Name)
+			"digit, and not %q or %q", n.Name, HostName, NoneName)
+	case n.ACI == "":
+		return fmt.Errorf("aci: missing in network %q", n.Name)
 	case object["runtimeConfig"] != nil:
-		return fmt.Errorf("runtimeConfig: network %q: the launcher sets this key", e.Name)
+		return fmt.Errorf("runtimeConfig: network %q: the launcher sets this key", n.Name)
 	}
-	if err := checkTemplate(e.Interface); err != nil {
-		return fmt.Errorf("containerInterface: network %q: %w", e.Name, err)
+	if err := checkTemplate(n.Interface); err != nil {
+		return fmt.Errorf("containerInterface: network %q: %w", n.Name, err)
 	}
 	return nil
 }
