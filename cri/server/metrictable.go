@@ -79,10 +79,7 @@ var metrics = []metric{ //nolint:gochecknoglobals // a table that is only read
 		counter{"memory.max_usage_in_bytes", "", 0},
 		counter{"memory.peak", "", 0},
 	},
-	{
-		name: "container_memory_working_set_bytes", kind: gauge,
-		help: "Memory without the file cache that is not in use.",
-	},
+	{name: "container_memory_working_set_bytes", kind: gauge, help: "Memory without the file cache that is not in use."},
 	{
 		"container_memory_cache", "File cache in bytes.", gauge, nil,
 		counter{"memory.stat", "total_cache", 0},
@@ -122,36 +119,12 @@ var metrics = []metric{ //nolint:gochecknoglobals // a table that is only read
 		counter{"memory.oom_control", "oom_kill", 0},
 		counter{"memory.events", "oom_kill", 0},
 	},
-	{
-		"container_pressure_cpu_waiting_seconds_total", "Time in which a task waited for a CPU.", count, nil,
-		counter{},
-		counter{"cpu.pressure", "some total", microsecond},
-	},
-	{
-		"container_pressure_cpu_stalled_seconds_total", "Time in which all tasks waited for a CPU.", count, nil,
-		counter{},
-		counter{"cpu.pressure", "full total", microsecond},
-	},
-	{
-		"container_pressure_memory_waiting_seconds_total", "Time in which a task waited for memory.", count, nil,
-		counter{},
-		counter{"memory.pressure", "some total", microsecond},
-	},
-	{
-		"container_pressure_memory_stalled_seconds_total", "Time in which all tasks waited for memory.", count, nil,
-		counter{},
-		counter{"memory.pressure", "full total", microsecond},
-	},
-	{
-		"container_pressure_io_waiting_seconds_total", "Time in which a task waited for a device.", count, nil,
-		counter{},
-		counter{"io.pressure", "some total", microsecond},
-	},
-	{
-		"container_pressure_io_stalled_seconds_total", "Time in which all tasks waited for a device.", count, nil,
-		counter{},
-		counter{"io.pressure", "full total", microsecond},
-	},
+	pressure("cpu_waiting", "cpu", "some", "Time in which a task waited for a CPU."),
+	pressure("cpu_stalled", "cpu", "full", "Time in which all tasks waited for a CPU."),
+	pressure("memory_waiting", "memory", "some", "Time in which a task waited for memory."),
+	pressure("memory_stalled", "memory", "full", "Time in which all tasks waited for memory."),
+	pressure("io_waiting", "io", "some", "Time in which a task waited for a device."),
+	pressure("io_stalled", "io", "full", "Time in which all tasks waited for a device."),
 	{
 		"container_threads", "Threads.", gauge, nil,
 		counter{"pids.current", "", 0},
@@ -173,66 +146,42 @@ var metrics = []metric{ //nolint:gochecknoglobals // a table that is only read
 	{name: "container_spec_memory_limit_bytes", help: "The memory limit; 0 for none.", kind: gauge},
 	{name: "container_spec_memory_swap_limit_bytes", help: "The limit of memory and swap; 0 for none.", kind: gauge},
 
-	{
-		name: "container_fs_usage_bytes", help: "What the container has written.", kind: gauge,
-		labels: []string{"device"},
-	},
-	{
-		name: "container_fs_limit_bytes", help: "The size of the file system.", kind: gauge,
-		labels: []string{"device"},
-	},
-	{name: "container_fs_inodes_total", help: "Inodes of the file system.", kind: gauge, labels: []string{"device"}},
-	{
-		name: "container_fs_inodes_free", help: "Free inodes of the file system.", kind: gauge,
-		labels: []string{"device"},
-	},
-	{
-		name: "container_fs_reads_bytes_total", help: "Bytes read from the device.", kind: count,
-		labels: []string{"device"},
-	},
-	{
-		name: "container_fs_writes_bytes_total", help: "Bytes written to the device.", kind: count,
-		labels: []string{"device"},
-	},
-	{name: "container_fs_reads_total", help: "Reads from the device.", kind: count, labels: []string{"device"}},
-	{name: "container_fs_writes_total", help: "Writes to the device.", kind: count, labels: []string{"device"}},
+	{name: "container_fs_usage_bytes", help: "What the container has written.", kind: gauge, labels: byDevice()},
+	{name: "container_fs_limit_bytes", help: "The size of the file system.", kind: gauge, labels: byDevice()},
+	{name: "container_fs_inodes_total", help: "Inodes of the file system.", kind: gauge, labels: byDevice()},
+	{name: "container_fs_inodes_free", help: "Free inodes of the file system.", kind: gauge, labels: byDevice()},
+	{name: "container_fs_reads_bytes_total", help: "Bytes read from the device.", kind: count, labels: byDevice()},
+	{name: "container_fs_writes_bytes_total", help: "Bytes written to the device.", kind: count, labels: byDevice()},
+	{name: "container_fs_reads_total", help: "Reads from the device.", kind: count, labels: byDevice()},
+	{name: "container_fs_writes_total", help: "Writes to the device.", kind: count, labels: byDevice()},
 	{
 		name: "container_blkio_device_usage_total", help: "Bytes read from the device or written to it.", kind: count,
 		labels: []string{"device", "major", "minor", "operation"},
 	},
 
-	{
-		name: "container_network_receive_bytes_total", help: "Bytes received.", kind: count,
-		labels: []string{"interface"},
-	},
-	{
-		name: "container_network_receive_packets_total", help: "Packets received.", kind: count,
-		labels: []string{"interface"},
-	},
-	{
-		name: "container_network_receive_errors_total", help: "Errors of receipt.", kind: count,
-		labels: []string{"interface"},
-	},
+	{name: "container_network_receive_bytes_total", help: "Bytes received.", kind: count, labels: byInterface()},
+	{name: "container_network_receive_packets_total", help: "Packets received.", kind: count, labels: byInterface()},
+	{name: "container_network_receive_errors_total", help: "Errors of receipt.", kind: count, labels: byInterface()},
 	{
 		name: "container_network_receive_packets_dropped_total", help: "Packets dropped in receipt.", kind: count,
-		labels: []string{"interface"},
+		labels: byInterface(),
 	},
-	{
-		name: "container_network_transmit_bytes_total", help: "Bytes sent.", kind: count,
-		labels: []string{"interface"},
-	},
-	{
-		name: "container_network_transmit_packets_total", help: "Packets sent.", kind: count,
-		labels: []string{"interface"},
-	},
-	{
-		name: "container_network_transmit_errors_total", help: "Errors of sending.", kind: count,
-		labels: []string{"interface"},
-	},
+	{name: "container_network_transmit_bytes_total", help: "Bytes sent.", kind: count, labels: byInterface()},
+	{name: "container_network_transmit_packets_total", help: "Packets sent.", kind: count, labels: byInterface()},
+	{name: "container_network_transmit_errors_total", help: "Errors of sending.", kind: count, labels: byInterface()},
 	{
 		name: "container_network_transmit_packets_dropped_total", help: "Packets dropped in sending.", kind: count,
-		labels: []string{"interface"},
+		labels: byInterface(),
 	},
+}
+
+func byDevice() []string    { return []string{"device"} }
+func byInterface() []string { return []string{"interface"} }
+
+// pressure is a metric of a file that has a line for some tasks and one for all (Documentation/accounting/psi.rst).
+func pressure(name, file, tasks, help string) metric {
+	of := counter{file + ".pressure", tasks + " total", microsecond}
+	return metric{name: "container_pressure_" + name + "_seconds_total", help: help, kind: count, v2: of}
 }
 
 // deviceMetrics are those of block devices, which cgroups have in a line for each device. Operation is that of
