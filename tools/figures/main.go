@@ -12,6 +12,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -198,7 +199,7 @@ func (f *figures) print() {
 	printCounts := func(title string, counts map[string]int) {
 		fmt.Println(title)
 		sum := 0
-		for _, name := range sorted(counts) {
+		for _, name := range slices.Sorted(maps.Keys(counts)) {
 			fmt.Printf("  %6d  %s\n", counts[name], name)
 			sum += counts[name]
 		}
@@ -209,7 +210,7 @@ func (f *figures) print() {
 	printCounts("modules that are required directly", f.modules)
 	fmt.Println("functions of product code in Go and C")
 	var all []int
-	for _, module := range sorted(f.functions) {
+	for _, module := range slices.Sorted(maps.Keys(f.functions)) {
 		printLengths(module, f.functions[module])
 		all = append(all, f.functions[module]...)
 	}
@@ -223,13 +224,4 @@ func printLengths(of string, lengths []int) {
 	count := len(lengths)
 	fmt.Printf("  %6d  %s: median %d lines, %.1f %% below %d, longest %d\n",
 		count, of, lengths[count/2], 100*float64(short)/float64(count), typicalFunction, lengths[count-1])
-}
-
-func sorted[T any](counts map[string]T) []string {
-	var names []string
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
