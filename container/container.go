@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -163,13 +164,15 @@ func (r *Runtime) restrict(p *spec.Process) bool {
 
 // PIDs implements spec.Container.
 func (c *container) PIDs() ([]int, error) {
-	if c.runtime.direct {
-		return c.directPIDs()
+	m, err := c.cgroups()
+	if err != nil {
+		return nil, err
 	}
-	if c.handle == nil {
-		return nil, nil
+	pids, err := m.GetAllPids()
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil, nil // the cgroup is gone, or going
 	}
-	return c.handle.Processes()
+	return pids, err
 }
 
 // Kill implements spec.Container.

@@ -13,7 +13,6 @@ import (
 	"unsafe"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
-	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
 )
@@ -205,19 +204,6 @@ func (p *shimPipes) made(operations []operation) error {
 	default:
 		return fmt.Errorf("%s: %w", shimStep(step), errno)
 	}
-}
-
-// directPIDs returns the processes in the container's cgroup.
-func (c *container) directPIDs() ([]int, error) {
-	m, err := c.cgroups()
-	if err != nil {
-		return nil, err
-	}
-	pids, err := m.GetAllPids()
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil, nil // it is gone, or going
-	}
-	return pids, err
 }
 
 // removeCgroup removes the container's cgroup, if it was made.
