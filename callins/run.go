@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -275,9 +274,4 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 		return 0, outErr
 	}
 	return r.Code, err
-}
-
-// mayForward reports whether a caller may send the signal of a note.
-func mayForward(number int) bool {
-	return slices.Contains(forwarded, os.Signal(syscall.Signal(number)))
 }

@@ -227,7 +227,7 @@ func passSignals(c conn, session *supervisor.Session) {
 		var n note
 		p, err := c.receive(&n)
 		p.close()
-		if err != nil || !mayForward(n.Signal) {
+		if err != nil || !slices.Contains(forwarded, os.Signal(syscall.Signal(n.Signal))) {
 			break
 		}
 		// It may have ended just now.
