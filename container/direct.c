@@ -52,9 +52,6 @@
 
 /* From linux/mount.h, linux/openat2.h and linux/sched.h, which Debian 12's and musl's headers do not have or cannot
  * include beside sys/mount.h and sched.h. */
-#define TREE_CLONE 1
-#define TREE_RECURSIVE 0x8000
-#define FROM_DESCRIPTOR 4
 #define TO_DESCRIPTOR 0x40
 #define INTO_CGROUP 0x200000000ULL
 #define NO_MAGIC_LINKS 0x02

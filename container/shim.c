@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "direct.h"
 
+#include "calls.h"
 #include "names.h"
 #include "plan.h"
 #include "privileges.h"
@@ -15,17 +16,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#ifndef __NR_close_range
-#define __NR_close_range 436
-#endif
-#ifndef __NR_move_mount
-#define __NR_move_mount 429
-#endif
-#define MOVE_FROM_DESCRIPTOR 4 /* MOVE_MOUNT_F_EMPTY_PATH; linux/mount.h cannot be included beside sys/mount.h */
 #define CLOSE_RANGE_SET_CLOEXEC 4
 
 static int first_fd; /* of enum shim_file */
@@ -111,7 +104,7 @@ static void join_users(void)
  * user namespace could reach them between the exec and its end, which closes the rest. */
 static void close_files(void)
 {
-	syscall(__NR_close_range, users_fd(), ~0U, 0);
+	syscall(SYS_close_range, users_fd(), ~0U, 0);
 }
 
 /* Attaches the trees. A target is resolved in the container's root. A link in its last place is not followed, and a
@@ -121,7 +114,7 @@ static void attach_trees(const struct shim_plan *p, char **targets)
 	uint32_t i;
 
 	for (i = 0; i < p->ntrees; i++)
-		if (syscall(__NR_move_mount, tree_fd(p, i), "", AT_FDCWD, targets[i], MOVE_FROM_DESCRIPTOR) < 0) {
+		if (syscall(SYS_move_mount, tree_fd(p, i), "", AT_FDCWD, targets[i], FROM_DESCRIPTOR) < 0) {
 			if (errno == ENOENT && i == 0)
 				return;
 			shim_fail(SHIM_TREES, errno);
@@ -188,7 +181,7 @@ static void close_on_exec_from(uint32_t first)
 {
 	long fd, max = sysconf(_SC_OPEN_MAX);
 
-	if (syscall(__NR_close_range, first, ~0U, CLOSE_RANGE_SET_CLOEXEC) == 0)
+	if (syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_SET_CLOEXEC) == 0)
 		return;
 	for (fd = first; fd < max; fd++)
 		fcntl((int)fd, F_SETFD, FD_CLOEXEC);

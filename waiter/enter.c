@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "first.h"
 
+#include "calls.h"
 #include "names.h"
 
 #include <errno.h>
@@ -14,17 +15,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-/* From linux/mount.h, see container/direct.c. */
-#ifndef SYS_open_tree
-#define SYS_open_tree 428
-#define SYS_move_mount 429
-#endif
-#define TREE_CLONE 1
-#define TREE_RECURSIVE 0x8000
-#define FROM_DESCRIPTOR 4
 
 #define CGROUPS "/sys/fs/cgroup"
 #define LEAF CGROUPS "/" STAGER_PROGRAM

@@ -1,5 +1,6 @@
 /*
  * Numbers of system calls that the headers of Debian 12 or musl do not have. They are the same on every architecture.
+ * Their flags are from linux/mount.h, which cannot be included beside sys/mount.h.
  */
 #ifndef STAGER_CALLS_H
 #define STAGER_CALLS_H
@@ -15,6 +16,9 @@
 #define SYS_fsconfig 431
 #define SYS_fsmount 432
 #endif
+#define TREE_CLONE 1
+#define TREE_RECURSIVE 0x8000
+#define FROM_DESCRIPTOR 4
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
