@@ -48,12 +48,8 @@ func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 
 // PrepareTargets checks what a root has at the mount targets of volumes. It replaces a file by a
 // folder where a folder will be mounted, and logs what a volume will hide. It changes nothing
-// outside the root.
+// outside the root. The mounts are those of ResolveTargets.
 func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
-	mounts, err := ResolveTargets(root, mounts)
-	if err != nil {
-		return err
-	}
 	for _, m := range mounts {
 		hides, err := prepareTarget(root, m)
 		if err != nil {

@@ -28,12 +28,12 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	for _, target := range []string{"/file", "/missing/x", "/absolute/victim", "/relative/victim", "/last", "/../file"} {
-		mounts := []spec.Mount{{Source: source, Target: target}}
-		if err := PrepareTargets(root, mounts, log); err != nil {
+		mounts, err := ResolveTargets(root, []spec.Mount{{Source: source, Target: target}})
+		if err := errors.Join(err, PrepareTargets(root, mounts, log)); err != nil {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
-	if err := PrepareTargets(root, []spec.Mount{{Source: source, Target: "/loop/x"}}, log); err == nil {
+	if _, err := ResolveTargets(root, []spec.Mount{{Source: source, Target: "/loop/x"}}); err == nil {
 		t.Error("a loop of links is not an error")
 	}
 	if info, err := os.Lstat(victim); err != nil || !info.Mode().IsRegular() {
