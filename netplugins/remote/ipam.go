@@ -135,16 +135,11 @@ func (p pool) next(taken map[netip.Addr]bool, last netip.Addr) (netip.Addr, bool
 		from = p.Subnet
 	}
 	from = from.Masked()
-	if last.IsValid() {
-		for ip := last.Next(); from.Contains(ip); ip = ip.Next() {
+	for _, ip := range []netip.Addr{last.Next(), from.Addr()} { // without a last address, Next is in no subnet
+		for ; from.Contains(ip); ip = ip.Next() {
 			if !taken[ip] {
 				return ip, true
 			}
-		}
-	}
-	for ip := from.Addr(); from.Contains(ip); ip = ip.Next() {
-		if !taken[ip] {
-			return ip, true
 		}
 	}
 	return netip.Addr{}, false
