@@ -297,24 +297,12 @@ $(LINT): tools/go.mod
 $(VULN): tools/go.mod
 	$(GO) build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
 
-deps-build:
-	@tools/deps.sh build
-deps-test:
-	@tools/deps.sh build test
-deps-netplugins:
-	@tools/deps.sh netplugins
-deps-lint:
-	@tools/deps.sh build lint
-deps-vm:
-	@tools/deps.sh build test vm
-deps-arm64:
-	@tools/deps.sh build test arm64
-deps-examples:
-	@tools/deps.sh build examples
-deps-bench:
-	@tools/deps.sh build bench
-deps-release:
-	@tools/deps.sh release
+deps-build deps-netplugins deps-release: deps-%:
+	@tools/deps.sh $*
+deps-test deps-lint deps-examples deps-bench: deps-%:
+	@tools/deps.sh build $*
+deps-vm deps-arm64: deps-%:
+	@tools/deps.sh build test $*
 
 root:
 	@[ "$$(id -u)" = 0 ] || { echo 'namespaces, mounts and cgroups need root: sudo make $(MAKECMDGOALS)' >&2; exit 1; }
