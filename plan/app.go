@@ -72,18 +72,18 @@ func (a *App) LayersIn(dir string) []unionfs.Layer {
 	return layers
 }
 
-// planApp decides how an app of the manifest runs. An error names the app.
+// planApp decides how an app of the manifest runs.
 func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volumes []types.Volume) (App, error) {
 	isolators, err := applyAppIsolators(c, m, pod, app.Isolators, targetsOf(app)...)
 	if err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	if err := isolators.useProfile(app.Runtime.Annotations, c, m); err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	mounts, err := mountsOf(app, c, isolators.Privileged, volumes)
 	if err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	plan := App{
 		Name:    app.Name,
@@ -95,14 +95,14 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		networkBandwidth: isolators.NetworkBandwidth,
 	}
 	if plan.Stdin, plan.StdinOnce, plan.Terminal, err = streamsOf(app.Runtime.Annotations); err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	if plan.StopSignal, err = stopSignal(app); err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	hide, ownPIDs, numericIDs, err := processFlags(app.Runtime.Annotations)
 	if err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	var warning string
 	if plan.Notifies, warning = notifies(app); warning != "" {
@@ -110,7 +110,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	}
 	env, added, err := environmentOf(app, c, plan.Terminal)
 	if err != nil {
-		return App{}, fmt.Errorf("app %q: %w", app.Name, err)
+		return App{}, err
 	}
 	plan.variables = added
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)

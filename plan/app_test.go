@@ -127,29 +127,40 @@ func TestAnAppBecomesASpec(t *testing.T) {
 }
 
 func TestAnErrorNamesTheApp(t *testing.T) {
+	annotated := func(name, value string) func(*manifest.Manifest) {
+		return func(m *manifest.Manifest) {
+			m.Pod.Apps[0].Annotations = types.Annotations{{Name: types.ACIdentifier(name), Value: value}}
+		}
+	}
 	tests := []struct {
 		name   string
-		change func(*manifest.App)
+		change func(*manifest.Manifest)
 		want   []string
 	}{
-		{"isolator", func(a *manifest.App) { a.Isolators = listed("os/linux/cpu-shares", "1") }, []string{`app "a"`, "os/linux/cpu-shares: 1: must be"}},
-		{"mount", func(a *manifest.App) { a.Runtime.Mounts = []schema.Mount{mountOf("x", "/x")} }, []string{`app "a"`, `"x"`}},
-		{"stdin annotation", func(a *manifest.App) {
-			a.Runtime.Annotations = types.Annotations{{Name: names.StdinAnnotation, Value: "yes"}}
-		}, []string{`app "a"`, names.StdinAnnotation, `"yes"`}},
-		{"tty annotation", func(a *manifest.App) {
-			a.Runtime.Annotations = types.Annotations{{Name: names.TTYAnnotation, Value: "1"}}
-		}, []string{`app "a"`, names.TTYAnnotation, `"1"`}},
-		{"annotation to hide processes", func(a *manifest.App) {
-			a.Runtime.Annotations = types.Annotations{{Name: names.HideProcessesAnnotation, Value: "yes"}}
-		}, []string{`app "a"`, names.HideProcessesAnnotation, `"yes"`}},
+		{"isolator", func(m *manifest.Manifest) {
+			for _, image := range m.Images {
+				image.Isolators = listed("os/linux/cpu-shares", "1")
+			}
+		}, []string{"os/linux/cpu-shares: 1: must be"}},
+		{"mount", func(m *manifest.Manifest) { m.Pod.Apps[0].Mounts = []schema.Mount{mountOf("x", "/x")} }, []string{`"x"`}},
+		{"port", func(m *manifest.Manifest) {
+			for _, image := range m.Images {
+				image.App.Ports = []types.Port{{Name: "p", Protocol: "sctp", SocketActivated: true}}
+			}
+		}, []string{`port "p"`}},
+		{"stdin annotation", annotated(names.StdinAnnotation, "yes"), []string{names.StdinAnnotation, `"yes"`}},
+		{"tty annotation", annotated(names.TTYAnnotation, "1"), []string{names.TTYAnnotation, `"1"`}},
+		{"annotation to hide processes", annotated(names.HideProcessesAnnotation, "yes"), []string{names.HideProcessesAnnotation, `"yes"`}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			app := withMounts(nil, nil)
-			test.change(&app)
-			_, err := planApp(app, defaultConfig(), able, podIsolators{}, nil)
-			wantError(t, err, test.want...)
+			m, err := manifest.Read(strings.NewReader(example(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.change(m)
+			_, err = Decide(m, able, nil, nil)
+			wantError(t, err, append(test.want, `app "nats": `)...)
 		})
 	}
 }

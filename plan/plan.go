@@ -96,7 +96,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 	pod.Warnings = append(pod.Warnings, warnings...)
 	for _, app := range apps {
 		if err := pod.add(m, app, machine, isolators); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("app %q: %w", app.Name, err)
 		}
 	}
 	return pod, pod.separateUsers(machine)
@@ -120,11 +120,11 @@ func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, 
 		return err
 	}
 	if plan.Sockets, err = socketsOf(app, m.Pod.Ports); err != nil {
-		return fmt.Errorf("app %q: %w", app.Name, err)
+		return err
 	}
 	layers, warnings, err := layersOf(app.Layers, m.Images)
 	if err != nil {
-		return fmt.Errorf("app %q: %w", app.Name, err)
+		return err
 	}
 	plan.Layers, plan.Warnings = layers, append(plan.Warnings, warnings...)
 	p.NetworkBandwidth = least(p.NetworkBandwidth, plan.networkBandwidth)
