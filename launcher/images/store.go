@@ -217,18 +217,27 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make image store: %w", err)
 	}
-	dir, err := os.Open(s.dir)
+	dir, err := LockFolder(s.dir, how)
 	if err != nil {
-		return nil, fmt.Errorf("open image store: %w", err)
+		return nil, fmt.Errorf("lock images: %w", err)
+	}
+	return dir, nil
+}
+
+// LockFolder takes the lock of a folder, as flock(2) does for how, until the file is closed. It writes nothing.
+func LockFolder(path string, how int) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
 	for {
-		err = unix.Flock(int(dir.Fd()), how)
+		err := unix.Flock(int(dir.Fd()), how)
 		if err == nil {
 			return dir, nil
 		}
 		if !errors.Is(err, unix.EINTR) {
 			_ = dir.Close()
-			return nil, fmt.Errorf("lock images: %w", err)
+			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/launcher/images"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,28 +21,11 @@ func (f *Fetcher) useCache() (release func(), err error) {
 	if err := os.MkdirAll(f.Cache, 0o700); err != nil {
 		return nil, err
 	}
-	dir, err := lockFolder(f.Cache, unix.LOCK_SH)
+	dir, err := images.LockFolder(f.Cache, unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
 	return func() { _ = dir.Close() }, nil
-}
-
-func lockFolder(path string, how int) (*os.File, error) {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := unix.Flock(int(dir.Fd()), how)
-		if err == nil {
-			return dir, nil
-		}
-		if !errors.Is(err, unix.EINTR) {
-			_ = dir.Close()
-			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
-		}
-	}
 }
 
 // forgetGone removes what the cache notes of images that the store does not have any more, as far as it can. Another
@@ -61,7 +45,7 @@ func (f *Fetcher) forgetGone() {
 // killed have left, and for parts of downloads that nobody has gone on with for a week. It returns their number. While
 // an import runs there are none.
 func Leftovers(cache string, remove func(path string) error) (int, error) {
-	dir, err := lockFolder(cache, unix.LOCK_EX|unix.LOCK_NB)
+	dir, err := images.LockFolder(cache, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) {
 		return 0, nil
 	}
