@@ -1,5 +1,5 @@
 # `make demo` imports, starts and stops a pod; `make test` runs the tests, in some minutes.
-# Run both as root. On Debian they install missing packages.
+# Run both as root. On Debian they install missing packages. CONTRIBUTING.md has a table of all targets.
 
 # VERSION is the version that the programs, the image's label and the stager's log have.
 ifndef VERSION
@@ -94,7 +94,6 @@ $(BIN)/aci: FORCE
 bin/tools/aci: FORCE
 	GOARCH= CGO_ENABLED=0 $(GOBUILD) -o $@ ./build/aci
 
-# The launcher's man pages, and the completion scripts of the shells.
 man: $(BIN)/launcher
 	rm -rf $(OUT)/man && $(BIN)/launcher man $(OUT)/man
 completions: $(BIN)/launcher
@@ -109,30 +108,24 @@ aci: build $(PACK) deps-netplugins
 	ACI='$(PACK)' ARCH='$(ARCH)' netplugins/build.sh $(OUT) '$(VERSION)' $(PLUGINS)
 	KEY='$(KEY)' GPG='$(GPG)' tools/sign.sh '$(PACK)' '$(ACI)' $(OUT)/*-netplugin.aci
 
-# The release in DIST: images, programs and Debian packages for each architecture, signed with
-# KEY, or with the key that GPG names in the user's gpg agent; see docs/verify.md.
 release: root deps-release
 	KEY='$(KEY)' GPG='$(GPG)' VERSION='$(VERSION)' tools/release/release.sh '$(DIST)'
 
-# Builds the release twice, by different users in different folders, and compares each byte.
 reproducible: root deps-release
 	VERSION='$(VERSION)' tools/release/reproducible.sh '$(OUT)/reproducible'
 
 images: build
 	tests/images/build.sh $(IMAGES)
 
-# The examples, each a stager in a separate module.
 examples/vm examples/crun: deps-examples build FORCE
 	$@/build.sh $(OUT)/examples
 
 test: root deps-build deps-test aci images test-unit test-e2e
 
-# All tests, as in continuous integration: those of make test, with the race detector, the long ones and the examples'.
 test-all: RACE := -race
 test-all: LONG :=
 test-all: root deps-build deps-test aci images test-unit test-e2e test-cri test-examples
 
-# The packages, without the end-to-end tests. RACE=-race tests them with the race detector.
 test-unit: root deps-build deps-test
 	mkdir -p $(OUT)
 	$(GO) vet -tags '$(TAGS)' ./...
@@ -147,8 +140,7 @@ test-unit: root deps-build deps-test
 	$(GO) test -C netplugins ./...
 	$(GO) test -C tools/release ./...
 
-# Tests the built binaries and images; runs the tests whose names match RUN, LONG or not. The packages run
-# one after the other, because tests/fork builds, and the tests of the others have time limits.
+# The packages run one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
 # BUILT are the variables that tell the end-to-end tests what to test.
 BUILT = STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-linux-$(ARCH).aci)" STAGER_IMAGES='$(CURDIR)/$(IMAGES)'
@@ -157,7 +149,6 @@ test-e2e: root
 	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./tests/...
 	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./daemon ./tests
 
-# The examples' own tests, and their images under the launcher.
 test-examples: root deps-build deps-test build images examples/vm examples/crun
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
 		$(GO) test -C examples/vm -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
@@ -165,13 +156,11 @@ test-examples: root deps-build deps-test build images examples/vm examples/crun
 		CGO_ENABLED=0 $(GO) test -C examples/crun -count=1 -timeout $(PATIENCE) ./...
 	$(GO) test -C examples/fuse -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
 
-# The server for Kubernetes through the CRI's client, with a registry and CNI's plugins.
 test-cri: root deps-build deps-test aci images
 	$(GO) vet -C cri -tags '$(TAGS)' ./...
 	$(BUILT) $(GO) test -C cri -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./...
 
-# The server below Kubernetes' own programs, all in one, in namespaces. That one is built once for each version and stays
-# in the user's cache: it takes ten minutes of two processors and 4 GB of memory, so this is not part of test-all.
+# Kubernetes' own programs, all in one, which are built once for each version.
 KUBERNETES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kurma/kubernetes-$(shell cat tests/kubernetes/go.sum tests/kubernetes/allinone/*.go | sha256sum | cut -c 1-16)
 test-kubernetes: root deps-build deps-test aci $(KUBERNETES)
 	$(GO) vet -C tests/kubernetes .
@@ -183,48 +172,39 @@ $(KUBERNETES):
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(sed -n 's,.*k8s.io/kubernetes v,v,p' tests/kubernetes/go.mod)" ./allinone
 	mv '$@.new' '$@'
 
-# Follows PODS short pods, one after the other, from their start to their end.
 PODS ?= 1000
 test-follow: root deps-build deps-test aci images
 	PODS=$(PODS) $(BUILT) \
 		$(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./tests
 
-# All hostile programs (tests/hostile) as the apps of one pod, for MINUTES.
 MINUTES ?= 10
 hostile: root deps-build deps-test aci images
 	HOSTILE_FOR='$(MINUTES)m' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$((2 * $(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
 
-# Kills a random process at a random moment of a pod's life or an import, N times. SEED repeats
-# the choices of an earlier run, which prints its seed.
+# A run prints its SEED.
 N    ?= 1000
 SEED ?=
 chaos: root deps-build deps-test aci images
 	CHAOS='$(N)' CHAOSSEED='$(SEED)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 6h -v -run '^TestNothingIsLeftAfterKillsAtRandom$$' ./tests
 
-# Leaves ORPHANS orphans to a supervisor and has it run RUNS commands: neither may cost it memory
-# or descriptors.
 ORPHANS ?= 1000000
 RUNS    ?= 100000
 orphans: root deps-build deps-test aci images
 	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(Orphans|Commands)CostTheSupervisorNothing$$' ./tests
 
-# The tests of networks: ROUNDS times 24 pods at once, and KILLS launchers and as many plugins that are killed.
 ROUNDS ?= 20
 KILLS  ?= 200
 test-networks: root deps-build deps-test aci images
 	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
 	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|APluginMay|APluginRuns|PodsPluginStays|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Publishe[ds]|ThePluginThat|ThePodThatFollows|AStagerStartsWhen|EarlierBoot|LostItsMainProcess|UnderAKurmaDaemon|OfARegistry' ./tests
 
-# appc's own acceptance program, ACETIMES times in a row.
 ACETIMES ?= 20
 test-ace: root deps-build deps-test aci images
 	$(BUILT) $(GO) test -tags '$(TAGS)' -count=$(ACETIMES) -timeout $(PATIENCE) -v -run '^TestAcceptanceProgramPasses$$' ./tests
 
-# Tests in a virtual machine, on Debian's kernel with cgroup v2 only: all tests that depend
-# on the kernel, or a part of them for continuous integration.
 test-vm: root deps-vm aci images
 	tests/vm/run.sh $(OUT)
 test-vm-ci: root deps-vm aci images
@@ -232,28 +212,23 @@ test-vm-ci: root deps-vm aci images
 		e2e='^Test(LayersStayAsTheyAre|RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay|ThreeRealProgramsShareAVolume)$$' \
 		cri='^Test(Limits|StatsAndUpdates|Metrics)'
 
-# A pod and the unit tests in a virtual machine for arm64, on Debian's kernel.
 test-arm64: root deps-arm64 build
 	VMARCH=arm64 tests/vm/run.sh $(OUT)
 
-# README.md's first pod, a pod as a service and the server for Kubernetes, in a virtual machine with Debian's systemd.
 test-service: root deps-vm deps-release aci images
 	tests/vm/systemd.sh $(OUT)
 
-# A pod on two machines of Pacemaker in namespaces, one of which is killed: docs/operate.md.
 test-pacemaker: root deps-build deps-test aci
 	tests/images/build.sh $(IMAGES) busybox
 	tests/pacemaker/run.sh $(OUT)
 
-# The tests of layers in a virtual machine, on the kernel KERNEL=FILE with aufs and without
-# modules. APPEND is added to the kernel's command line.
+# APPEND is added to the kernel's command line.
 test-aufs: root deps-vm aci images
 	@[ -n '$(KERNEL)' ] || { echo 'usage: make test-aufs KERNEL=FILE' >&2; exit 1; }
 	VMKERNEL='$(KERNEL)' VMAPPEND='$(APPEND)' VMFILESYSTEM=aufs tests/vm/run.sh $(OUT) unionfs container stager pods \
 		e2e='^Test(LayersStayAsTheyAre|AppsChangeFilesOfTheirLayers|TooManyLayersAreRefused|StagerRunsOnOverlay|SpecificationExampleRuns|ThreeRealProgramsShareAVolume)$$' \
 		cri='^Test(Limits|StatsAndUpdates|Metrics)'
 
-# Lists the tests that cover each clause of the App Container specification.
 clauses:
 	$(GO) run -tags '$(TAGS)' ./tests/clauses >tests/CLAUSES.md.new && mv tests/CLAUSES.md.new tests/CLAUSES.md
 
@@ -263,7 +238,6 @@ lint: deps-build deps-lint $(LINT)
 	for module in launcher cri examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 	cd tests/kubernetes && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml . # ./... would build all of Kubernetes
 
-# Needs https://vuln.go.dev, so it is not part of continuous integration.
 vuln: deps-build $(VULN)
 	for module in . launcher cri; do (cd $$module && $(CURDIR)/$(VULN) -tags '$(TAGS)' ./...) || exit 1; done
 
@@ -275,8 +249,7 @@ demo: root deps-build deps-test aci
 	tests/demo.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 	tests/demo-networks.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)'
 
-# Runs each fuzz target for FUZZTIME. Go minimizes each input that it finds interesting for up to a minute if it may, and
-# tries nothing else meanwhile.
+# Go minimizes each input that it finds interesting for up to a minute if it may, and tries nothing else meanwhile.
 FUZZTIME ?= 30s
 fuzz: deps-build
 	@for module in . launcher examples/vm; do \
