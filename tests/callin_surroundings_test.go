@@ -57,10 +57,14 @@ func TestRunHasItsAppsSurroundings(t *testing.T) {
 	}
 	rings := map[string]bool{}
 	for _, app := range apps {
-		want := p.Logs(app.Name)
 		s := asRoot(surroundingsScript)
 		s.User, s.Group, s.SupplementaryGID = app.App.User, app.App.Group, app.App.SupplementaryGID
 		have, code := run(p, app.Name, s)
+		var want string
+		harness.Eventually(t, "the log has the last line", func() bool {
+			want = p.Logs(app.Name)
+			return strings.Count(want, "\n") >= strings.Count(have, "\n")
+		})
 		if diff := cmp.Diff(want, have); diff != "" || code != 0 || !strings.Contains(want, "Seccomp:\t2\n") {
 			t.Errorf("%s: exit status %d, the app's (-) and the run's (+):\n%s\n%s", app.Name, code, diff, want)
 		}
