@@ -140,7 +140,7 @@ func TestStdioVariablesMayNameFiles(t *testing.T) {
 	d.Stop()
 	_, list, _ := strings.Cut(strings.TrimSuffix(read(), "out words\nerr\n"), "before\n")
 	for _, f := range []*os.File{in, log} {
-		if strings.Count(list, ":") != 3 || strings.Contains(list, inodeOf(t, f)+"\n") {
+		if strings.Count(list, ":") != 3 || strings.Contains("\n"+list, "\n"+inodeOf(t, f)+"\n") {
 			t.Errorf("the app has %s: %q", f.Name(), read())
 		}
 	}
