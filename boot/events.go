@@ -81,11 +81,11 @@ func (e *appEvents) enqueue(f func()) bool {
 	}
 }
 
-// flush waits until the file has the changes until now, for a limited time.
+// flush waits until the file has the changes until now, for a limited time, unless it takes no more.
 func (e *appEvents) flush() error {
 	flushed := make(chan struct{})
 	if !e.enqueue(func() { close(flushed) }) {
-		return nil // changed has logged it
+		return nil // it is closed, or so far behind that changes are lost
 	}
 	return soon(func() error { <-flushed; return nil })
 }

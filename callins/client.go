@@ -36,8 +36,8 @@ type Streams struct {
 	Socket                string // the supervisor's socket, names.ControlSocket unless a test has its own
 	Stdin, Stdout, Stderr *os.File
 	Settings              int // the number of run's settings descriptor: 3, unless a test has its own
-	// Begun, unless nil, is the connection of a call of run that another client has begun (package plain): its request
-	// has been sent, and the next packet ends it.
+	// Begun, unless nil, is the connection of a call of run that another client has begun and cannot end (package plain):
+	// the next packet ends it, or none comes in time.
 	Begun *os.File
 	// Ended is the signal that has ended a call of run, if it was Begun, before its command ran; 0 for none.
 	Ended syscall.Signal

@@ -73,10 +73,11 @@ static void __attribute__((constructor)) plain(void)
 {
 	char line[PATH_MAX];
 	size_t n = read_arguments(line, sizeof(line)), first = n > 0 ? strlen(line) + 1 : 0;
-	const char *name = base_name(line);
+	const char *name;
 
 	if (n == 0)
 		return;
+	name = base_name(line);
 	if (strcmp(name, STATUS) == 0 && first == n)
 		plain_status();
 	if (strcmp(name, RUN) == 0 && first < n && first + strlen(line + first) + 1 == n)

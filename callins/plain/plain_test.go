@@ -683,6 +683,11 @@ func TestThePlainStatusIsPrintedInC(t *testing.T) {
 
 // Go asks again, and has the last word.
 func TestAStatusThatFailsIsGos(t *testing.T) {
+	onDisk, err := os.Open("plain.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer onDisk.Close()
 	tests := map[string]struct {
 		reply   string
 		control []byte
@@ -690,6 +695,7 @@ func TestAStatusThatFailsIsGos(t *testing.T) {
 		"an error":         {`{"kind":"error","message":"x"}`, nil},
 		"no document":      {`{"kind":"document"}`, nil},
 		"a changeable one": {`{"kind":"document"}`, document(t, "{}", unix.F_SEAL_SEAL)},
+		"a file on disk":   {`{"kind":"document"}`, unix.UnixRights(int(onDisk.Fd()))},
 		"no reply":         {"", nil},
 		"nothing in time":  {"late", nil},
 	}

@@ -135,8 +135,8 @@ static int watch_signals(struct call *call)
 	return call->signals >= 0;
 }
 
-/* Sends the request. The signals that run passes to its command wait from here on. Returns 0 if the supervisor has
- * closed the connection; it has sent the reason first. */
+/* Sends the request. The signals that run passes to its command wait from here on. Returns 0 after an error: a
+ * supervisor that has closed the connection has sent the reason first. */
 static int ask(struct call *call, const char *app)
 {
 	const int *stdio = call->streams.stdio;

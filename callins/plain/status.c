@@ -60,14 +60,15 @@ static int name_process(int connection, int pid)
 	return plain_send(connection, note, NULL, 0);
 }
 
-/* Writes a document to stdout and ends the process. Returns if nothing can be written. */
+/* Writes a document to stdout and ends the process. Returns if it is not one, or if nothing can be written. */
 static void print(int document)
 {
+	int seals = fcntl(document, F_GET_SEALS);
 	struct stat info;
 	const char *text;
 	size_t size, written = 0;
 
-	if ((fcntl(document, F_GET_SEALS) & SEALS) != SEALS || fstat(document, &info) < 0 || info.st_size > DOCUMENT_MAX)
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(document, &info) < 0 || info.st_size > DOCUMENT_MAX)
 		return;
 	size = (size_t)info.st_size;
 	text = mmap(NULL, size, PROT_READ, MAP_PRIVATE, document, 0);
