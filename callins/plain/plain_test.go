@@ -237,6 +237,20 @@ func wantEnd(t *testing.T, c *caller, code int, by, stdout, stderr string) {
 	}
 }
 
+// runningToPipe returns a call whose command runs, and the read end of the pipe that is its stdout.
+func runningToPipe(t *testing.T) (c *caller, s *served, read *os.File) {
+	t.Helper()
+	f := newFake(t)
+	c = f.call(names.Run, "app")
+	read, write := c.pipe()
+	c.cmd.Stdout = write
+	c.start(settings)
+	write.Close()
+	s = f.accept(runRequest)
+	s.reply(started)
+	return c, s, read
+}
+
 func TestAPlainCommandIsRunInC(t *testing.T) {
 	for reply, code := range map[string]int{`{"kind":"exit"}`: 0, `{"kind":"exit","code":42}`: 42} {
 		f := newFake(t)
@@ -277,14 +291,7 @@ func TestOnePipeForBothStreamsStaysOne(t *testing.T) {
 
 // The caller's reader is slower than the command, which has more output than all pipes hold.
 func TestASlowReaderGetsAll(t *testing.T) {
-	f := newFake(t)
-	c := f.call(names.Run, "app")
-	read, write := c.pipe()
-	c.cmd.Stdout = write
-	c.start(settings)
-	write.Close()
-	s := f.accept(runRequest)
-	s.reply(started)
+	c, s, read := runningToPipe(t)
 	const size = 5 << 20
 	wrote := make(chan error, 1)
 	go func() {
@@ -308,14 +315,7 @@ func TestASlowReaderGetsAll(t *testing.T) {
 
 // The command's next write fails once its reader has gone, and the call ends as the command does.
 func TestACommandWithoutReaderGetsSIGPIPE(t *testing.T) {
-	f := newFake(t)
-	c := f.call(names.Run, "app")
-	read, write := c.pipe()
-	c.cmd.Stdout = write
-	c.start(settings)
-	write.Close()
-	s := f.accept(runRequest)
-	s.reply(started)
+	c, s, read := runningToPipe(t)
 	read.Close()
 	polled := []unix.PollFd{{Fd: int32(s.files[2].Fd())}}
 	if n, err := unix.Poll(polled, int(timeLimit.Milliseconds())); n != 1 || polled[0].Revents&unix.POLLERR == 0 {
@@ -328,14 +328,7 @@ func TestACommandWithoutReaderGetsSIGPIPE(t *testing.T) {
 
 // The command's last output is larger than its reader's pipe, and in the command's pipe when it ends.
 func TestWhatIsLeftInTheCommandsPipeIsCopied(t *testing.T) {
-	f := newFake(t)
-	c := f.call(names.Run, "app")
-	read, write := c.pipe()
-	c.cmd.Stdout = write
-	c.start(settings)
-	write.Close()
-	s := f.accept(runRequest)
-	s.reply(started)
+	c, s, read := runningToPipe(t)
 	const size = 400 << 10 // of at most 2 * 256 KiB
 	if _, err := s.files[2].Write(make([]byte, size)); err != nil {
 		t.Fatal(err)
@@ -364,14 +357,7 @@ func (c *caller) sleeps() {
 
 // A command that closes its output runs on, while its reader's pipe is full.
 func TestAFullPipeWhoseWriterHasEndedTakesNoCPU(t *testing.T) {
-	f := newFake(t)
-	c := f.call(names.Run, "app")
-	read, write := c.pipe()
-	c.cmd.Stdout = write
-	c.start(settings)
-	write.Close()
-	s := f.accept(runRequest)
-	s.reply(started)
+	c, s, read := runningToPipe(t)
 	size, err := unix.FcntlInt(read.Fd(), unix.F_GETPIPE_SZ, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -395,14 +381,7 @@ func TestAFullPipeWhoseWriterHasEndedTakesNoCPU(t *testing.T) {
 
 // Once its command has ended, a signal ends a call whose reader does not read.
 func TestASignalEndsACallThatWaitsForItsReader(t *testing.T) {
-	f := newFake(t)
-	c := f.call(names.Run, "app")
-	_, write := c.pipe()
-	c.cmd.Stdout = write
-	c.start(settings)
-	write.Close()
-	s := f.accept(runRequest)
-	s.reply(started)
+	c, s, _ := runningToPipe(t)
 	if _, err := s.files[2].Write(make([]byte, 400<<10)); err != nil {
 		t.Fatal(err)
 	}
