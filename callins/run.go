@@ -17,7 +17,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// forwarded are the signals that run passes on to its command.
+// forwarded are the signals that run passes on to its command; callins/plain/run.c lists them, too.
 var forwarded = []os.Signal{ //nolint:gochecknoglobals // a table that is only read
 	unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH,
 }

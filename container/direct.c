@@ -47,7 +47,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* From linux/mount.h, linux/openat2.h and linux/sched.h, which Debian 12's and musl's headers do not have or cannot

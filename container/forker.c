@@ -29,7 +29,6 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define UNSHARE 2 /* CLOSE_RANGE_UNSHARE */

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	_ "kurma.io/stager/internal/c" // shim.c includes its headers
+	_ "kurma.io/stager/internal/c" // the C files include its headers
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )

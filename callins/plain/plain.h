@@ -7,7 +7,7 @@
 /* The largest packet of the protocol (callins/protocol.go), in bytes. */
 #define PACKET_MAX (16 * 1024)
 
-/* The seals of a memfd that no process can change. */
+/* The seals of a memfd that no process can change (callins/input.go). */
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 /* A call of run that C has begun and cannot end: its request has been sent, or could not be, and the next packet from

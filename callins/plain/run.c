@@ -7,7 +7,6 @@
 #include "streams.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -123,6 +122,7 @@ static int take_settings(struct call *call)
 	return 0;
 }
 
+/* The signals are those of forwarded in callins/run.go. */
 static int watch_signals(struct call *call)
 {
 	static const int passed[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };

@@ -25,7 +25,7 @@ type Account struct {
 // ReadAccounts reads /etc/passwd and /etc/group by read, which returns at most MaxAccounts bytes of a file, and an
 // error that is fs.ErrNotExist for none. A file that cannot be read is an error also for a number: the file may
 // list the user in another group than 0.
-func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, err error) {
+func ReadAccounts(read func(path string) ([]byte, error)) (a Accounts, _ error) {
 	for path, lines := range map[string]*[][]string{"etc/passwd": &a.users, "etc/group": &a.groups} {
 		text, err := read(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

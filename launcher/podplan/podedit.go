@@ -100,7 +100,7 @@ func (d *document) addImageVolumes(image *images.Image, o Options) error {
 	if err != nil || section.app == nil {
 		return err
 	}
-	d.dropCovered(&section, o)
+	d.dropCovered(section, o)
 	for _, point := range section.app.MountPoints {
 		isPoint := func(m Mount) bool { return path.Clean(m.Target) == path.Clean("/"+point.Path) }
 		if slices.ContainsFunc(o.Mounts, isPoint) || slices.Contains(d.volumeNames(), point.Name.String()) {
@@ -118,7 +118,7 @@ func (d *document) addImageVolumes(image *images.Image, o Options) error {
 // dropCovered removes the mount points inside a mount of the options from the image's section and the pod's only app.
 // The app has the host's files there, because a mount inside another is an error (C-VOL-05). A point with a volume of
 // the options stays.
-func (d *document) dropCovered(s *section, o Options) {
+func (d *document) dropCovered(s section, o Options) {
 	covered := func(point types.MountPoint) bool {
 		at := path.Clean("/" + point.Path)
 		_, filled := o.Volumes[point.Name.String()]
