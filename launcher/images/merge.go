@@ -50,12 +50,10 @@ func withoutDependencies(raw []byte) ([]byte, error) {
 	return json.Marshal(document)
 }
 
-const opaqueAttribute = "trusted.overlay.opaque"
-
 // isOpaque reports whether a folder hides what the layers below have in it.
 func isOpaque(folder string) bool {
 	value := make([]byte, 1)
-	n, err := unix.Lgetxattr(folder, opaqueAttribute, value)
+	n, err := unix.Lgetxattr(folder, "trusted.overlay.opaque", value)
 	return err == nil && string(value[:n]) == "y"
 }
 

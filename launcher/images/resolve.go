@@ -168,7 +168,7 @@ func (m *Merged) descend(base string) error {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
 			return err
-		case isOpaqueFolder(next):
+		case isOpaque(pathIn(next, ".")):
 			m.hide(i + 1)
 			return nil
 		}
@@ -177,12 +177,6 @@ func (m *Merged) descend(base string) error {
 }
 
 func pathIn(folder int, base string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", folder, base) }
-
-func isOpaqueFolder(fd int) bool {
-	value := make([]byte, 1)
-	n, err := unix.Fgetxattr(fd, opaqueAttribute, value)
-	return err == nil && string(value[:n]) == "y"
-}
 
 func isWhiteout(info fs.FileInfo) bool {
 	return info.Mode()&fs.ModeCharDevice != 0 && info.Sys().(*syscall.Stat_t).Rdev == 0
