@@ -108,9 +108,22 @@ func newServer(s *Server) *grpc.Server {
 // maxMessage is what kubelet's client takes, in bytes.
 const maxMessage = 16 << 20
 
+// openState makes the folder dir, if need be, and returns its absolute path without symbolic links: a host volume, as what is
+// in it can be, has none.
+func openState(dir string) (string, error) {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	return dir, err
+}
+
 func open(ctx context.Context, config Config, version string) (*Server, error) {
 	var err error
-	if config.State, err = pods.ResolveFolder(config.State); err != nil {
+	if config.State, err = openState(config.State); err != nil {
 		return nil, err
 	}
 	store, err := records.Open(config.State)

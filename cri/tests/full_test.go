@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// newSmallNode starts a node whose state is on a file system of its own.
+// newSmallNode starts a node whose state is on a file system of its own, which a symbolic link leads to.
 func newSmallNode(t *testing.T) (n *node, state string) {
 	t.Helper()
 	state = t.TempDir()
@@ -28,7 +28,6 @@ func newSmallNode(t *testing.T) (n *node, state string) {
 	if err = errors.Join(err, os.Symlink(state, n.path("state"))); err != nil {
 		t.Fatal(err)
 	}
-	n.writeConfig(map[string]any{"state": state})
 	n.start()
 	return n, state
 }

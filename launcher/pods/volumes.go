@@ -99,18 +99,3 @@ func (k *Keeper) returnVolumes() error {
 	}
 	return nil
 }
-
-// ResolveFolder returns the absolute path of a folder without symbolic links, so that what is in the folder can be a
-// host volume, see CheckSource. The folder, and folders above it, need not exist; a link that leads nowhere stays.
-func ResolveFolder(path string) (string, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	resolved, err := filepath.EvalSymlinks(path)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return resolved, err
-	}
-	above, err := ResolveFolder(filepath.Dir(path))
-	return filepath.Join(above, filepath.Base(path)), err
-}

@@ -2,7 +2,6 @@ package pods
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -111,29 +110,6 @@ func TestVolumesThatCannotMoveStay(t *testing.T) {
 	}
 	if !hasData(old) {
 		t.Error("the data is lost")
-	}
-}
-
-// A folder that is reached through a symbolic link, and need not exist, can be a volume by its resolved path.
-func TestAFolderIsResolvedForVolumes(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err == nil {
-		err = errors.Join(os.Mkdir(filepath.Join(dir, "disk"), 0o700), os.Symlink("disk", filepath.Join(dir, "link")),
-			os.Symlink("nowhere", filepath.Join(dir, "broken")))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		"link": "disk", "link/new/networks": "disk/new/networks", "disk": "disk", "broken/networks": "broken/networks",
-	} {
-		got, err := ResolveFolder(filepath.Join(dir, path))
-		if want = filepath.Join(dir, want); err != nil || got != want {
-			t.Errorf("%s: %s, %v, want %s", path, got, err, want)
-		}
-	}
-	if got, err := ResolveFolder("/"); err != nil || got != "/" {
-		t.Errorf("/: %s, %v", got, err)
 	}
 }
 
