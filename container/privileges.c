@@ -7,15 +7,11 @@
 #include <linux/seccomp.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "calls.h"
+
 /* From linux/landlock.h (5.13, REFER 5.19); Debian 12's headers have only a part of it. */
-#ifndef __NR_landlock_create_ruleset
-#define __NR_landlock_create_ruleset 444
-#define __NR_landlock_add_rule 445
-#define __NR_landlock_restrict_self 446
-#endif
 #define LANDLOCK_REFER (1ULL << 13)
 #define LANDLOCK_PATH_BENEATH 1
 
@@ -56,7 +52,7 @@ static void allow_refer(int ruleset, int folder)
 {
 	struct landlock_path_beneath rule = { LANDLOCK_REFER, folder };
 
-	if (syscall(__NR_landlock_add_rule, ruleset, LANDLOCK_PATH_BENEATH, &rule, 0) < 0)
+	if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_PATH_BENEATH, &rule, 0) < 0)
 		shim_fail(SHIM_RESTRICT, errno);
 }
 
@@ -68,7 +64,7 @@ static void allow_refer(int ruleset, int folder)
 void restrict_self(const struct shim_plan *p)
 {
 	struct landlock_ruleset rs = { LANDLOCK_REFER };
-	int fd = (int)syscall(__NR_landlock_create_ruleset, &rs, sizeof(rs), 0);
+	int fd = (int)syscall(SYS_landlock_create_ruleset, &rs, sizeof(rs), 0);
 	int root = open("/", O_PATH | O_CLOEXEC);
 	uint32_t i;
 
@@ -77,7 +73,7 @@ void restrict_self(const struct shim_plan *p)
 	allow_refer(fd, root); /* fails without a root */
 	for (i = 0; i < p->nbacking; i++)
 		allow_refer(fd, shim_backing(i));
-	if (syscall(__NR_landlock_restrict_self, fd, 0) < 0)
+	if (syscall(SYS_landlock_restrict_self, fd, 0) < 0)
 		shim_fail(SHIM_RESTRICT, errno);
 	close(root);
 	close(fd);

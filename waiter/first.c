@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "first.h"
 
+#include "calls.h"
 #include "names.h"
 
 #include <dirent.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 void give_up(const char *what)
