@@ -66,7 +66,7 @@ suite() {
 filesystems
 service
 while sleep 10; do echo alive; done </dev/null &
-modprobe loop # block devices that hold nothing, as every machine has
+modprobe -a loop fuse # block devices that hold nothing, and /dev/fuse, as every machine has
 ip link set lo up
 hostname vm
 ulimit -n 65536
