@@ -41,7 +41,7 @@ func (p *Pod) TakeCommandSlots(name string) {
 	a.mu.Lock()
 	slots := a.run.slots
 	a.mu.Unlock()
-	for range parallelStarts {
+	for range parallelCommands {
 		slots <- struct{}{}
 	}
 }

@@ -23,6 +23,9 @@ import (
 // with 8. With 16 they are up no sooner, and take more memory at a time.
 const parallelStarts = 8
 
+// parallelCommands bounds the commands of an app that are started at once. Each may hold a thread (see ReserveThreads).
+const parallelCommands = 4
+
 var (
 	// ErrNoApp means that the pod has no app of that name.
 	ErrNoApp = errors.New("no such app")

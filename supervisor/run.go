@@ -51,7 +51,7 @@ type run struct {
 
 func newRun(a *app) *run {
 	return &run{
-		app: a, slots: make(chan struct{}, parallelStarts),
+		app: a, slots: make(chan struct{}, parallelCommands),
 		ended: make(chan struct{}), abandoned: make(chan struct{}),
 	}
 }
