@@ -104,7 +104,7 @@ func (c *cli) runDetached(ctx context.Context, launch *daemon.Launch, started fu
 		return err
 	}
 	if err := c.printStarted(launch.Pod()); err != nil {
-		return errors.Join(err, c.daemon.RemovePod(ctx, launch.Pod(), true))
+		return errors.Join(err, c.daemon.RemovePod(context.WithoutCancel(ctx), launch.Pod(), true))
 	}
 	c.showWarnings(launch.Pod())
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -171,6 +172,35 @@ func TestStopWaitsForTheMonitor(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// A command that is interrupted while it works on several pods leaves those whose turn has not come.
+func TestAnEndedContextStopsNoPod(t *testing.T) {
+	s := newStore(t)
+	pod := s.newPod(t, "next", "")
+	monitor := exec.Command("/bin/busybox", "sleep", "1000")
+	if err := monitor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	pod.State.Phase = Running
+	if pod.State.Monitor, err = identify(monitor.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range []error{s.Stop(ctx, &pod.Pod), s.Remove(ctx, &pod.Pod, true)} {
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `stop pod "next"`) {
+			t.Errorf("error %v", err)
+		}
+	}
+	_, _ = monitor.Process.Kill(), monitor.Wait()
+	if sig := monitor.ProcessState.Sys().(syscall.WaitStatus).Signal(); sig != syscall.SIGKILL {
+		t.Errorf("the monitor ended by %v", sig)
+	}
+	if err := pod.Discard(); err != nil {
 		t.Error(err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // Stop stops a pod and returns when it has ended. The pod's monitor does the
-// work (see Run), so the pod ends even if the caller does not wait. Stop itself takes down
-// a pod without a monitor. The pod stays in the store, as Run leaves it. The error wraps ErrConnected if
-// the pod has ended, but not all of its networks' plugins have disconnected it.
+// work (see Run), so the pod ends even if the caller does not wait. A ctx that has ended before stops nothing. Stop
+// itself takes down a pod without a monitor. The pod stays in the store, as Run leaves it. The error wraps
+// ErrConnected if the pod has ended, but not all of its networks' plugins have disconnected it.
 func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	lock, err := s.endMonitor(ctx, p)
 	if err != nil || lock == nil {
@@ -81,9 +81,11 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
-	if p.Damage != nil {
+	switch err = context.Cause(ctx); {
+	case err != nil: // the pod keeps running: a caller that is interrupted may still call this for its next pods
+	case p.Damage != nil:
 		err = s.endDamaged(ctx, p, lock)
-	} else {
+	default:
 		err = p.askMonitor(ctx)
 	}
 	if err != nil {
