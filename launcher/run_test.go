@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/launcher/daemon"
+	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 	"kurma.io/stager/tests/surroundings"
 
@@ -276,6 +278,39 @@ func TestARestartEndsTheForeground(t *testing.T) {
 			t.Errorf("run %s: %+v", rm, all)
 		}
 		h.run("rm", "--force", "p")
+	}
+}
+
+// A restart that is interrupted while the pod stops leaves the pod with its volumes, also a pod that is deleted at its end.
+func TestAnInterruptedRestartKeepsThePod(t *testing.T) {
+	h := newHost(t)
+	h.run("run", "--rm", "--detach", "--name", "stubborn", h.text("pod.json", `{"acKind":"PodManifest","acVersion":"0.8.11",
+		"apps":[{"name":"one","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"empty"}]}`))
+	d := must(daemon.Open(must(daemon.ReadConfig(filepath.Join(h.dir, "config.json"))), daemon.Options{}))
+	pod := must(d.FindPod("stubborn"))
+	ctx, cancel := context.WithCancel(t.Context())
+	restarted := make(chan error, 1)
+	go func() {
+		_, err := d.Restart(ctx, pod)
+		restarted <- err
+	}()
+	surroundings.Eventually(t, "the pod stops", func() bool { return h.ps()[0].State == pods.Stopping })
+	cancel()
+	if err := unix.Kill(h.ps()[0].PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-restarted; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	h.waitMonitor(pod.Plan.UUID)
+	if all := h.ps(); len(all) != 1 || all[0].State != pods.Exited {
+		t.Errorf("pods %+v", all)
+	}
+	if _, err := os.Stat(filepath.Join(pod.Dir, "volumes/v")); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Restart(ctx, pod); !errors.Is(err, context.Canceled) {
+		t.Errorf("a restart that does not begin: %v", err)
 	}
 }
 

@@ -120,7 +120,8 @@ func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 // the empty volumes and the place of the old one, which is deleted with its logs once the new one is up; if the new
 // pod does not start, the old one has its volumes back. Its images cannot be removed meanwhile, and its stager must
 // still be trusted. A pod that has ended, but could not be disconnected from its networks, is also started again, and
-// stays; its error, as one of its deletion, is returned beside the new pod.
+// stays; its error, as one of its deletion, is returned beside the new pod. If ctx ends while the old pod is stopped,
+// the old pod stays with its volumes and logs, and no pod is started.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
@@ -135,6 +136,9 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		return nil, err
 	}
 	store := d.podsBelow(old.Plan.CgroupParent)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	letGo, err := old.Hold()
 	if err != nil {
 		return nil, err
@@ -148,9 +152,13 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 }
 
 func (d *Daemon) stopAndStart(ctx context.Context, store *pods.Store, old *pods.Pod) (*pods.Pod, error) {
-	stopped := store.Stop(ctx, old)
+	// The stop cannot be taken back, and a pod that is not held until its end may be deleted with its volumes.
+	stopped := store.Stop(context.WithoutCancel(ctx), old)
 	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
 		return nil, stopped
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, errors.Join(stopped, err)
 	}
 	pod, err := d.startAgain(ctx, store, old)
 	if err != nil {
