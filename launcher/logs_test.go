@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -20,6 +22,15 @@ func TestLogsThatAreLockedElsewhereAreTheCallIns(t *testing.T) {
 		if out := h.onTerminal(strings.Fields(args)...); out != want {
 			t.Errorf("%s on a terminal: %q, want %q", args, out, want)
 		}
+	}
+	lines := filepath.Join(h.dir, "pods", h.ps()[0].UUID, "root/lines")
+	if err := os.WriteFile(lines, make([]byte, 1<<20), 0o644); err != nil { // more than a pipe has room for
+		t.Fatal(err)
+	}
+	full := h.command("logs", "--follow", "--raw", "elsewhere")
+	full.Stdout = must(os.OpenFile("/dev/full", os.O_WRONLY, 0))
+	if _ = full.Run(); full.ProcessState.ExitCode() != 1 {
+		t.Errorf("the disk is full: %s", full.ProcessState)
 	}
 	h.run("stop", "elsewhere")
 	if out := h.run("logs", "--follow", "elsewhere"); out != "words\n" {

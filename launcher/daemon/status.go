@@ -108,20 +108,17 @@ func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name
 		if err != nil {
 			return 0, err
 		}
-		defer read.Close()
 		defer write.Close()
 		stdio[i+1] = write
 		go func() {
 			_, err := io.Copy(to, read)
+			_ = read.Close() // a call-in whose output cannot be written ends with its next write
 			copied <- err
 		}()
 	}
 	code, err := pod.Execute(ctx, pods.Call{Name: name, Args: args, Stdio: stdio})
 	for i := range written {
 		_ = stdio[i+1].Close()
-	}
-	if err != nil {
-		return 0, err
 	}
 	for range written {
 		err = errors.Join(err, <-copied)
