@@ -48,9 +48,6 @@ func (c *cli) importImages(ctx context.Context, sources []string) error {
 	defer untilInterrupted(ctx)()
 	var errs []error
 	for _, source := range sources {
-		if ctx.Err() != nil {
-			break
-		}
 		image, err := c.daemon.ImportImage(ctx, source)
 		if err != nil {
 			errs = append(errs, hintAtRegistry(source, err)) // err names the file

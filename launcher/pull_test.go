@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,6 +17,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +57,18 @@ func readUntil(terminal *os.File, text string) string {
 		}
 	}
 	return all.String()
+}
+
+// An import that was interrupted before it began has imported nothing, and says so.
+func TestAnInterruptedImportFails(t *testing.T) {
+	h := newHost(t)
+	c := &cli{daemon: must(daemon.Open(must(daemon.ReadConfig(filepath.Join(h.dir, "config.json"))), daemon.Options{}))}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := c.importImages(ctx, []string{h.image("a.aci", baseManifest), h.image("b.aci", baseManifest)})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 of 2 files are not imported") || len(h.listed()) != 2 {
+		t.Errorf("%v, images %v", err, h.listed())
+	}
 }
 
 // A pull shows on a terminal how much of all layers there is, on a line that is erased at the end. SIGINT ends it at once,
