@@ -3,6 +3,7 @@ package daemon
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -26,7 +27,9 @@ func (d *Daemon) Warnings(pod *pods.Pod) []StagerWarning {
 	}
 	defer log.Close()
 	var all []StagerWarning
-	for lines := bufio.NewScanner(log); lines.Scan(); {
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, math.MaxInt) // an image can have a long name in a warning, which must not hide the others
+	for lines.Scan() {
 		if w, ok := readWarning(lines.Text()); ok {
 			all = append(all, w)
 		}

@@ -1,6 +1,12 @@
 package daemon
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"kurma.io/stager/launcher/pods"
+)
 
 // Warnings are read from the form of the reference stager's log; other lines are none.
 func TestWarningsOfTheStagerAreRead(t *testing.T) {
@@ -18,5 +24,17 @@ func TestWarningsOfTheStagerAreRead(t *testing.T) {
 		if got, ok := readWarning(line); got != want || ok != (want.Text != "") {
 			t.Errorf("%s: %+v, %v, want %+v", line, got, ok, want)
 		}
+	}
+}
+
+// A line that an image has made long hides no other.
+func TestALongWarningHidesNoOther(t *testing.T) {
+	pod := &pods.Pod{Dir: t.TempDir()}
+	long := strings.Repeat("x", 1<<20)
+	if err := os.WriteFile(pod.LogPath(), []byte("level=WARN msg="+long+"\nlevel=WARN msg=last\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all := new(Daemon).Warnings(pod); len(all) != 2 || all[0].Text != long || all[1].Text != "last" {
+		t.Errorf("%d warnings", len(all))
 	}
 }
