@@ -58,16 +58,16 @@ func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, fu
 }
 
 // pluginPlanner plans the pods of plugin containers.
-func (d *Daemon) pluginPlanner() (*podplan.Planner, error) {
+func (d *Daemon) pluginPlanner(ctx context.Context) (*podplan.Planner, error) {
 	catalog, err := d.catalog()
 	if err != nil {
 		return nil, err
 	}
-	ref, err := d.obtain(context.Background(), d.config.DefaultStagerImage)
+	ref, err := d.obtain(ctx, d.config.DefaultStagerImage)
 	if err != nil {
 		return nil, err
 	}
-	stager, err := catalog.Stager(ref)
+	stager, err := findStager(catalog, ref)
 	if err != nil {
 		return nil, err
 	}

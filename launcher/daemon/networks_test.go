@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 )
 
@@ -19,5 +21,20 @@ func TestPluginsKeepTheirPowers(t *testing.T) {
 	}
 	if _, err := pluginStagerConfig(json.RawMessage("[]")); err == nil {
 		t.Error("a list is accepted")
+	}
+}
+
+// The stager of a plugin's container is imported until ctx ends, and a missing one has the error of any pod.
+func TestThePlannerOfPluginsFindsTheStager(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for ref, want := range map[string]error{"https://127.0.0.1:1/stager.aci": context.Canceled, "example.com/stager": ErrNoStager} {
+		d, err := Open(Config{DefaultStagerImage: ref}, Options{State: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.pluginPlanner(ctx); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", ref, err, want)
+		}
 	}
 }

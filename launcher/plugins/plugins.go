@@ -52,8 +52,8 @@ type Containers struct {
 	// the plugin's processes have the powers of the host's root. Until release is called
 	// the image cannot be removed.
 	Image func(ctx context.Context, aci string) (image *images.Image, release func(), err error)
-	// Planner returns what plans a container's pod.
-	Planner func() (*podplan.Planner, error)
+	// Planner returns what plans a container's pod. It may import the stager's image, until ctx ends.
+	Planner func(ctx context.Context) (*podplan.Planner, error)
 	// Monitor is the command line of a detached monitor, to which the pod's folder is added.
 	Monitor []string
 	// Hold is the host's path of a program that waits until it is stopped if its argument is "hold". It is mounted into
@@ -182,7 +182,7 @@ func (c *Containers) launch(ctx context.Context, name string, image *images.Imag
 	if c.Hold == "" {
 		return nil, errors.New("start plugin: the path of this program is unknown; is /proc mounted?")
 	}
-	planner, err := c.Planner()
+	planner, err := c.Planner(ctx)
 	if err != nil {
 		return nil, err
 	}
