@@ -36,6 +36,7 @@ signed the image.`,
 type imageListOptions struct{ all, quiet, whole bool }
 
 func (c *cli) listImages(o imageListOptions) error {
+	letSignalsEnd() // nothing is written
 	all, err := c.daemon.Images()
 	if err != nil {
 		return err

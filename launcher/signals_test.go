@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,4 +45,26 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 			t.Errorf("%s: after SIGTERM: %v", args, err)
 		}
 	}
+}
+
+// A signal ends a list of images while it waits for a file.
+func TestASignalEndsAList(t *testing.T) {
+	h := newHost(t)
+	keys := filepath.Join(h.dir, "keys.asc")
+	if err := errors.Join(os.Remove(keys), unix.Mkfifo(keys, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.command("image", "list")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gate := must(os.OpenFile(keys, os.O_WRONLY, 0)) // the launcher has it open
+	defer gate.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	surroundings.Eventually(t, "the launcher has ended", func() bool { return len(ended) > 0 })
+	_ = cmd.Process.Kill()
 }
