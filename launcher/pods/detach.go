@@ -25,8 +25,8 @@ import (
 // that there will be none. It answers with one report.
 const controlDescriptor = 3
 
-// report is the only message of a detached monitor: JSON, then end of file. End of file
-// without a message means that the monitor was killed.
+// report is the only message of a detached monitor: JSON, then end of file. End of file without a message means that
+// the monitor was killed, or ended before RunDetached, as when its configuration is a pipe that the caller has read.
 type report struct {
 	Error       string      `json:"error,omitempty"`  // "" when the pod is up
 	State       State       `json:"state,omitzero"`   // when the pod is up: a short pod may be deleted before it is read
@@ -126,9 +126,10 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	if err == nil {
 		data, err = io.ReadAll(control)
 	}
-	// A monitor that has been killed before it has read the byte resets the connection.
-	if killed := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || err == nil && len(data) == 0; killed {
-		return k.takeOver(errors.New("the monitor was killed"))
+	// A monitor that ends before it has read the byte resets the connection.
+	if lost := errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || err == nil && len(data) == 0; lost {
+		return k.takeOver(errors.New("the monitor ended without a report: it was killed, or could not read the " +
+			"configuration again"))
 	}
 	if err != nil {
 		return fmt.Errorf("read from monitor: %w", err)

@@ -99,7 +99,7 @@ func TestThePodOfAMonitorThatWasKilledIsDeleted(t *testing.T) {
 	}
 	<-m.ended
 	err := m.HandOver(t.Context(), pod)
-	if err == nil || !strings.Contains(err.Error(), `launch pod "unlucky": the monitor was killed`) {
+	if err == nil || !strings.Contains(err.Error(), `launch pod "unlucky": the monitor ended without a report: it was killed, or could not read the configuration again`) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(pod.Dir); !errors.Is(err, fs.ErrNotExist) {
