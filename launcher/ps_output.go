@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/template"
 
+	"kurma.io/stager/internal/plaintext"
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
@@ -30,14 +31,18 @@ func (c *cli) printPods(infos []daemon.PodInfo, whole bool) error {
 	return out.flush()
 }
 
-// formatPods prints a line for each pod.
+// formatPods prints a line for each pod, with the template's tabs.
 func (c *cli) formatPods(infos []daemon.PodInfo, format *template.Template) error {
 	for _, info := range infos {
 		var text strings.Builder
 		if err := format.Execute(&text, info); err != nil {
 			return usageError{"ps: --format: " + err.Error()}
 		}
-		if err := c.line(text.String()); err != nil {
+		columns := strings.Split(text.String(), "\t")
+		for i, column := range columns {
+			columns[i] = plaintext.Line(column)
+		}
+		if _, err := fmt.Fprintln(c.stdout, strings.Join(columns, "\t")); err != nil {
 			return err
 		}
 	}

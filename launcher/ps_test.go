@@ -15,15 +15,15 @@ func TestPsFiltersAndFormats(t *testing.T) {
 	}
 	h.run("stop", "second")
 	for args, want := range map[string]string{
-		"":                      "first running\n",
-		"--all":                 "first running\nsecond exited\n",
-		"--filter state=exited": "second exited\n",
+		"":                      "first\trunning\n",
+		"--all":                 "first\trunning\nsecond\texited\n",
+		"--filter state=exited": "second\texited\n",
 		"--filter state=exited --filter name=first":                       "",
-		"--all --filter name=first --filter name=second --filter app=one": "first running\nsecond exited\n",
+		"--all --filter name=first --filter name=second --filter app=one": "first\trunning\nsecond\texited\n",
 		"--all --filter app=other":                                        "",
 		"--filter network=none":                                           "",
 	} {
-		if out := h.run(append([]string{"ps", "--format", "{{.Name}} {{.State}}"}, strings.Fields(args)...)...); out != want {
+		if out := h.run(append([]string{"ps", "--format", "{{.Name}}\t{{.State}}"}, strings.Fields(args)...)...); out != want {
 			t.Errorf("ps %s: %q, want %q", args, out, want)
 		}
 	}
