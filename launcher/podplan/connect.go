@@ -128,8 +128,8 @@ func leadsTo(port types.ExposedPort, apps map[types.ACName]types.Port) (types.Po
 // mappingsOf lists the ports of the host that an exposed port takes, which lead to the ports of an app.
 func mappingsOf(port types.ExposedPort, to types.Port) (all []networks.PortMapping, err error) {
 	count := max(to.Count, 1)
-	if port.HostPort == 0 || count > networks.MaxPort || port.HostPort+count-1 > networks.MaxPort ||
-		to.Port+count-1 > networks.MaxPort {
+	// Without a sum, which may overflow.
+	if port.HostPort == 0 || count > networks.MaxPort || max(port.HostPort, to.Port) > networks.MaxPort+1-count {
 		return nil, fmt.Errorf("%d ports from host port %d to port %d are not within 1 to %d", count,
 			port.HostPort, to.Port, networks.MaxPort)
 	}

@@ -264,6 +264,7 @@ func TestWrongPortsAreRefused(t *testing.T) {
 		`{"name":"http","hostPort":99999999}`: `pod "p": port "http": 1 ports from host port 99999999 to port 80 are not within 1 to 65535`,
 		`{"name":"http","hostPort":0}`:        `pod "p": port "http": 1 ports from host port 0 to port 80 are not within 1 to 65535`,
 		`{"name":"x","hostPort":65535,"podPort":{"name":"x","protocol":"tcp","port":80,"count":2}}`:                 "2 ports from host port 65535",
+		`{"name":"x","hostPort":18446744073709551615,"podPort":{"name":"x","protocol":"tcp","port":80,"count":2}}`:  "2 ports from host port 18446744073709551615",
 		`{"name":"x","hostPort":20,"podPort":{"name":"x","protocol":"tcp","port":20,"count":18446744073709551610}}`: "18446744073709551610 ports from",
 		`{"name":"x","hostPort":80,"hostIP":"::1","podPort":{"name":"x","protocol":"tcp","port":80}}`:               `port "x": hostIP ::1: Linux routes no packets from ::1 to a pod`,
 		`{"name":"x","hostPort":80,"podPort":{"name":"x","protocol":"tcpp","port":80}}`:                             `port "x": protocol "tcpp": want tcp, udp or sctp`,
