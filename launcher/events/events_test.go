@@ -88,6 +88,20 @@ func TestReadersFollowTheFileThatIsReplaced(t *testing.T) {
 	}
 }
 
+// A reader of new events gets none of a file whose writer was killed when it had renamed it.
+func TestANewReaderGetsNothingOfTheOldFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	record(t, path, "old")
+	if err := os.Rename(path, path+oldSuffix); err != nil {
+		t.Fatal(err)
+	}
+	r := reader(t, path, false)
+	record(t, path, "new")
+	if got := names(t, r); got != "new" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Writers at the same time lose no event of each other, and the files stay bounded.
 func TestTheFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")

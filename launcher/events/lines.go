@@ -28,6 +28,9 @@ func NewLines(dir *os.Root, name string, past bool) (*Lines, error) {
 		return l, l.next()
 	}
 	err := l.open(name)
+	if err == nil && l.file == nil { // its writer has renamed it, and has not begun the next one
+		err = l.open(name + oldSuffix)
+	}
 	if err == nil && l.file != nil {
 		_, err = l.file.Seek(0, io.SeekEnd)
 	}
