@@ -213,6 +213,12 @@ func TestNothingBlocks(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	fill(t, out, [2]string{"file", "text"}, [2]string{"null", "text"}, [2]string{"link", "->" + tree + "/null"})
+	for name, to := range map[string]string{"file": tree + "/null", "null": tree, "./file": out + "/link"} { // not replaced either
+		if _, err := copyTo(t, Host(), filepath.Join(out, name), Host(), to, false); !errors.Is(err, errSpecial) {
+			t.Errorf("%s to %s: %v", name, to, err)
+		}
+	}
 	target, err := Host().Target(out, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@
 //     openat2(2)). Below it no symbolic link is followed.
 //   - A file is opened with O_PATH first, and read only if it is a regular file, to the size that it has then.
 //   - A file is always made anew, by a descriptor of its folder, so that a link in its place is replaced and not
-//     followed. Its owner and mode are set by the descriptor of the new file.
+//     followed. Its owner and mode are set by the descriptor of the new file. A device, FIFO or socket is not replaced.
 //   - Files of the kernel's own file systems, such as /proc, are left out.
 //
 // Devices, FIFOs and sockets are left out, and extended attributes are. Zeros become holes.
@@ -78,7 +78,7 @@ func (t Tree) Source(path string) (*Source, error) {
 	switch {
 	case err != nil:
 	case !info.IsDir() && !info.Mode().IsRegular():
-		err = &os.PathError{Op: "copy", Path: path, Err: errors.New("neither a file nor a folder")}
+		err = pathError("copy", path, errSpecial)
 	default:
 		if err = notOfTheKernel(file); err != nil {
 			err = &os.PathError{Op: "copy", Path: path, Err: err}
@@ -144,6 +144,9 @@ func (t Tree) Target(path string, source *Source) (*Target, error) {
 		if err == nil && info.IsDir() {
 			return t.target(path, at, source)
 		}
+		if err == nil && !info.Mode().IsRegular() {
+			err = pathError("copy to", path, errSpecial)
+		}
 		if err := errors.Join(err, at.Close()); err != nil {
 			return nil, err
 		}
@@ -190,7 +193,10 @@ func notOfTheKernel(file *os.File) error {
 	return errKernel
 }
 
-var errKernel = errors.New("part of a kernel file system, such as /proc")
+var (
+	errKernel  = errors.New("part of a kernel file system, such as /proc")
+	errSpecial = errors.New("neither a file nor a folder")
+)
 
 // reopen opens a file for reading that is open with O_PATH: the same file, whatever its name leads to now.
 func reopen(at *os.File, flags int) (*os.File, error) {

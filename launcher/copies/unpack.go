@@ -182,8 +182,15 @@ func (u *unpacker) makeLink(at int, base string, header *tar.Header) error {
 	return unix.Linkat(from, name, at, base, 0)
 }
 
-// unlink removes a file of any kind but a folder, if it is there.
+// unlink removes a file or a link, if it is there.
 func unlink(at int, base string) error {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		switch stat.Mode & unix.S_IFMT {
+		case unix.S_IFCHR, unix.S_IFBLK, unix.S_IFIFO, unix.S_IFSOCK:
+			return errSpecial
+		}
+	}
 	if err := unix.Unlinkat(at, base, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
