@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -179,6 +180,38 @@ func TestSignAndVerify(t *testing.T) {
 	}
 	if code, _, message := aci(t, "verify", "--key", public, image); code != 1 || strings.Count(message, "\n") != 1 {
 		t.Errorf("another file: %d, %s", code, message)
+	}
+}
+
+// What a link such as /dev/stdout leads to, a pipe or a file, is written, and the link stays.
+func TestALinkIsWrittenThrough(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	must(t, "key", "--new", "me", "-o", "private")
+	must(t, "key", "--public", "private", "-o", "public")
+	want, err := os.ReadFile("public")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), write(t, dir, "file", strings.Repeat("old", 1000))} {
+		_ = os.Remove("link")
+		if err := os.Symlink(to, "link"); err != nil {
+			t.Fatal(err)
+		}
+		must(t, "key", "--public", "private", "-o", "link")
+		if now, err := os.Readlink("link"); now != to {
+			t.Errorf("the link to %s: %q, %v", to, now, err)
+		}
+	}
+	_ = pipe.Close()
+	piped, err := io.ReadAll(read)
+	written, readErr := os.ReadFile("file")
+	if err := errors.Join(err, readErr); err != nil || !bytes.Equal(piped, want) || !bytes.Equal(written, want) {
+		t.Errorf("%.80q, %.80q, %v", piped, written, err)
 	}
 }
 

@@ -154,8 +154,15 @@ func help(w io.Writer) {
 }
 
 // writeFile writes a file under a temporary name and renames it, so that a reader never sees an
-// incomplete file.
+// incomplete file. What a link leads to, a device or a pipe, such as /dev/stdout, is written in place.
 func writeFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(file), file.Close())
+	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
 		return err
