@@ -2,7 +2,6 @@ package signing
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +13,16 @@ import (
 // ID, fingerprint or user ID in the caller's gpg agent. The agent may ask for a passphrase on the
 // caller's terminal. It also checks the signature, and fails if Verify would refuse it, because of the
 // key's algorithm for instance. Gpg finds the keys in GNUPGHOME or ~/.gnupg.
-func SignWithGPG(ctx context.Context, w io.Writer, data io.ReadSeeker, keyID string) error {
+func SignWithGPG(w io.Writer, data io.ReadSeeker, keyID string) error {
 	if keyID == "" || strings.HasPrefix(keyID, "-") {
 		return fmt.Errorf("sign with gpg: %q is not the ID of a key", keyID)
 	}
-	signature, err := runGPG(ctx, data,
+	signature, err := runGPG(data,
 		"--armor", "--digest-algo", "SHA512", "--local-user", keyID, "--detach-sign", "--output", "-")
 	if err != nil {
 		return fmt.Errorf("sign with gpg's key %s: %w", keyID, err)
 	}
-	public, err := runGPG(ctx, nil, "--armor", "--export", keyID)
+	public, err := runGPG(nil, "--armor", "--export", keyID)
 	if err != nil {
 		return fmt.Errorf("export gpg's key %s: %w", keyID, err)
 	}
@@ -44,9 +43,9 @@ func SignWithGPG(ctx context.Context, w io.Writer, data io.ReadSeeker, keyID str
 }
 
 // runGPG returns gpg's output. Its messages become the error.
-func runGPG(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
+func runGPG(stdin io.Reader, args ...string) ([]byte, error) {
 	var messages bytes.Buffer
-	cmd := exec.CommandContext(ctx, "gpg", append([]string{"--quiet", "--yes", "--no-textmode"}, args...)...)
+	cmd := exec.Command("gpg", append([]string{"--quiet", "--yes", "--no-textmode"}, args...)...)
 	cmd.Stdin, cmd.Stderr = stdin, &messages
 	out, err := cmd.Output()
 	if _, ok := errors.AsType[*exec.ExitError](err); ok && messages.Len() > 0 {

@@ -278,7 +278,7 @@ func TestAKeyInTheAgentSigns(t *testing.T) {
 		}
 		defer file.Close()
 		var signature bytes.Buffer
-		if err := SignWithGPG(t.Context(), &signature, file, id); err != nil {
+		if err := SignWithGPG(&signature, file, id); err != nil {
 			t.Fatal(err)
 		}
 		by, err := Verify(ringOf(t, u.public()), strings.NewReader(message), bytes.NewReader(signature.Bytes()))
@@ -296,12 +296,12 @@ func TestSignWithGPGRefuses(t *testing.T) {
 	t.Setenv("GNUPGHOME", u.home)
 	for _, id := range []string{"", "--output", "nobody@example.com", "expired", "certifies"} {
 		var out bytes.Buffer
-		err := SignWithGPG(t.Context(), &out, strings.NewReader(message), id)
+		err := SignWithGPG(&out, strings.NewReader(message), id)
 		if err == nil || strings.Contains(err.Error(), "\n") || out.Len() > 0 {
 			t.Errorf("%q: %v, want one line; written: %q", id, err, out.String())
 		}
 	}
-	if err := SignWithGPG(t.Context(), new(bytes.Buffer), strings.NewReader(message), "nobody@example.com"); errors.Is(err, ErrUnknownKey) {
+	if err := SignWithGPG(new(bytes.Buffer), strings.NewReader(message), "nobody@example.com"); errors.Is(err, ErrUnknownKey) {
 		t.Error("a key that gpg lacks is not one that the ring lacks")
 	}
 }

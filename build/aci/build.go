@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"io"
 	"path/filepath"
@@ -19,12 +18,12 @@ type options struct {
 	key                                        keyOptions
 }
 
-func runBuild(ctx context.Context, _ streams, flags *flag.FlagSet, args []string) error {
+func runBuild(_ streams, flags *flag.FlagSet, args []string) error {
 	o, err := parse(flags, args)
 	if err != nil {
 		return err
 	}
-	return run(ctx, o)
+	return run(o)
 }
 
 func parse(flags *flag.FlagSet, args []string) (options, error) {
@@ -59,7 +58,7 @@ func parse(flags *flag.FlagSet, args []string) (options, error) {
 	return o, o.key.check()
 }
 
-func run(ctx context.Context, o options) error {
+func run(o options) error {
 	manifest, err := readManifest(o)
 	if err != nil {
 		return err
@@ -79,7 +78,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	return sign(ctx, o.out, signer)
+	return sign(o.out, signer)
 }
 
 func entries(o options) ([]build.Entry, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,7 +29,7 @@ const imageManifestText = `{"acKind":"ImageManifest","acVersion":"0.8.11","name"
 func aci(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, messages bytes.Buffer
-	code = exitStatus(dispatch(t.Context(), streams{&out, &messages}, args), &messages)
+	code = exitStatus(dispatch(streams{&out, &messages}, args), &messages)
 	return code, out.String(), messages.String()
 }
 
@@ -374,6 +376,30 @@ func TestTheArchitectureHasAppcsName(t *testing.T) {
 	if left, err := filepath.Glob(image + ".*"); err != nil || left != nil {
 		t.Errorf("left: %v, %v", left, err)
 	}
+}
+
+// A signal ends aci also while it waits for a file.
+func TestASignalEndsACommand(t *testing.T) {
+	dir := t.TempDir()
+	program, fifo := filepath.Join(dir, "aci"), filepath.Join(dir, "fifo")
+	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	if err := errors.Join(err, syscall.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "inspect", fifo)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits until aci reads
+	if err := errors.Join(err, cmd.Process.Signal(syscall.SIGTERM)); err != nil {
+		t.Error(err)
+	}
+	if _ = cmd.Wait(); cmd.ProcessState.String() != "signal: terminated" {
+		t.Error(cmd.ProcessState)
+	}
+	_ = file.Close()
 }
 
 // Appc's own tool accepts what aci makes, and aci what the tool makes and accepts.

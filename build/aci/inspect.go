@@ -2,7 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -34,7 +33,7 @@ func read(path string, visit func(string, *tar.Header, io.Reader) error) (build.
 	return image, parsed, nil
 }
 
-func runValidate(_ context.Context, s streams, flags *flag.FlagSet, args []string) error {
+func runValidate(s streams, flags *flag.FlagSet, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ type inspectedApp struct {
 	Group string   `json:"group"`
 }
 
-func runInspect(_ context.Context, s streams, flags *flag.FlagSet, args []string) error {
+func runInspect(s streams, flags *flag.FlagSet, args []string) error {
 	asJSON := flags.Bool("json", false, "print one line of JSON")
 	raw := flags.Bool("manifest", false, "print the manifest as it is in the image")
 	files := flags.Bool("files", false, "list the files in the image's root")
@@ -155,7 +154,7 @@ func printInspected(w io.Writer, i inspected) error {
 	return table.Flush()
 }
 
-func runExtract(_ context.Context, s streams, flags *flag.FlagSet, args []string) error {
+func runExtract(s streams, flags *flag.FlagSet, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}

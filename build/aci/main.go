@@ -22,17 +22,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/plaintext"
 )
@@ -41,9 +37,7 @@ import (
 var version = "unknown"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	defer stop()
-	os.Exit(exitStatus(dispatch(ctx, streams{os.Stdout, os.Stderr}, os.Args[1:]), os.Stderr))
+	os.Exit(exitStatus(dispatch(streams{os.Stdout, os.Stderr}, os.Args[1:]), os.Stderr))
 }
 
 // streams are where a command writes.
@@ -52,7 +46,7 @@ type streams struct{ stdout, stderr io.Writer }
 // command is one of aci's commands. It parses its arguments with flags, which has its name and help.
 type command struct {
 	name, usage, short string
-	run                func(ctx context.Context, s streams, flags *flag.FlagSet, args []string) error
+	run                func(s streams, flags *flag.FlagSet, args []string) error
 }
 
 func commands() []command {
@@ -89,7 +83,7 @@ func exitStatus(err error, stderr io.Writer) int {
 	return 1
 }
 
-func dispatch(ctx context.Context, s streams, args []string) error {
+func dispatch(s streams, args []string) error {
 	if len(args) == 0 {
 		return usageError{"want a command: " + commandNames() + "; aci --help describes them"}
 	}
@@ -113,7 +107,7 @@ func dispatch(ctx context.Context, s streams, args []string) error {
 		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
 		flags.SetOutput(io.Discard) // parseFlags reports
 		flags.Usage = func() {}
-		return describe(c, s, flags, c.run(ctx, s, flags, args[1:]))
+		return describe(c, s, flags, c.run(s, flags, args[1:]))
 	}
 	return usageError{fmt.Sprintf("unknown command %q, want one of %s", args[0], commandNames())}
 }

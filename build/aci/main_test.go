@@ -56,7 +56,7 @@ func TestAStagerImageIsSignedWithAThrowawayKey(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	o := options{manifest: manifest, stager: write(t, dir, "stager", "program"), version: "1.2.3", sign: true}
-	if err := run(t.Context(), o); err != nil {
+	if err := run(o); err != nil {
 		t.Fatal(err)
 	}
 	image := names.Program + "-1.2.3-linux-amd64.aci"
@@ -86,7 +86,7 @@ func TestAStagerImageIsSignedWithTheGivenKey(t *testing.T) {
 		key:      keyOptions{file: write(t, dir, "private.asc", private.String())},
 		out:      filepath.Join(dir, "x.aci"),
 	}
-	if err := run(t.Context(), o); err != nil {
+	if err := run(o); err != nil {
 		t.Fatal(err)
 	}
 	if err := verifyImage(t, o.out, write(t, dir, "public.asc", public.String())); err != nil {
@@ -209,7 +209,7 @@ func TestRunRefusesWrongFiles(t *testing.T) {
 			if o.out == "" {
 				o.out = filepath.Join(dir, "x.aci")
 			}
-			if err := run(t.Context(), o); err == nil || strings.Contains(err.Error(), "\n") {
+			if err := run(o); err == nil || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line", err)
 			}
 		})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ func writeManPage(w io.Writer) error {
 		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
 		flags.SetOutput(io.Discard)
 		// The command declares its flags, and does nothing else.
-		_ = c.run(context.Background(), streams{io.Discard, io.Discard}, flags, []string{"--help"})
+		_ = c.run(streams{io.Discard, io.Discard}, flags, []string{"--help"})
 		flags.VisitAll(func(f *flag.Flag) {
 			value, usage := flag.UnquoteUsage(f)
 			dashes := `\-\-`[:min(len(f.Name), 2)*2]

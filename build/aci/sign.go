@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -29,33 +28,31 @@ func (k *keyOptions) check() error {
 }
 
 // signer writes the signature of a file.
-type signer func(ctx context.Context, w io.Writer, file io.ReadSeeker) error
+type signer func(w io.Writer, file io.ReadSeeker) error
 
 func (k *keyOptions) signer() (signer, error) {
 	if k.gpg != "" {
-		return func(ctx context.Context, w io.Writer, file io.ReadSeeker) error {
-			return signing.SignWithGPG(ctx, w, file, k.gpg)
-		}, nil
+		return func(w io.Writer, file io.ReadSeeker) error { return signing.SignWithGPG(w, file, k.gpg) }, nil
 	}
 	key, err := signing.ReadKey(k.file)
 	return keySigner(key), err
 }
 
 func keySigner(key *signing.Key) signer {
-	return func(_ context.Context, w io.Writer, file io.ReadSeeker) error { return signing.Sign(w, file, key) }
+	return func(w io.Writer, file io.ReadSeeker) error { return signing.Sign(w, file, key) }
 }
 
 // sign writes PATH.asc, the signature of the file PATH.
-func sign(ctx context.Context, path string, by signer) error {
+func sign(path string, by signer) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	return writeFile(path+".asc", 0o644, func(w io.Writer) error { return by(ctx, w, file) })
+	return writeFile(path+".asc", 0o644, func(w io.Writer) error { return by(w, file) })
 }
 
-func runSign(ctx context.Context, _ streams, flags *flag.FlagSet, args []string) error {
+func runSign(_ streams, flags *flag.FlagSet, args []string) error {
 	var key keyOptions
 	key.flags(flags)
 	if err := parseFlags(flags, args); err != nil {
@@ -72,14 +69,14 @@ func runSign(ctx context.Context, _ streams, flags *flag.FlagSet, args []string)
 		return err
 	}
 	for _, path := range flags.Args() {
-		if err := sign(ctx, path, by); err != nil {
+		if err := sign(path, by); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func runVerify(_ context.Context, s streams, flags *flag.FlagSet, args []string) error {
+func runVerify(s streams, flags *flag.FlagSet, args []string) error {
 	var keys []string
 	flags.Func("key", "public key `file` that is trusted; may be repeated", func(path string) error {
 		keys = append(keys, path)
@@ -122,7 +119,7 @@ func verify(ring signing.KeyRing, path string) (string, error) {
 	return signing.Verify(ring, file, signature)
 }
 
-func runKey(_ context.Context, s streams, flags *flag.FlagSet, args []string) error {
+func runKey(s streams, flags *flag.FlagSet, args []string) error {
 	name := flags.String("new", "", "make a key for this `name`, without a passphrase")
 	private := flags.String("public", "", "write the public half of the private key in this `file`")
 	out := flags.String("o", "", "the `file` to write")
