@@ -53,7 +53,7 @@ func (d *Daemon) describeImage(all []*images.Image, image *images.Image, ring si
 	info := Image{
 		ID:       image.ID,
 		Name:     image.Manifest.Name,
-		Labels:   make(map[string]string),
+		Labels:   image.Manifest.Labels,
 		Size:     store.Catalog(ring, d.config.ImagePins).Size(all, image),
 		Imported: image.Record.Imported,
 		Signed:   image.Record.Seal != "",
@@ -70,9 +70,6 @@ func (d *Daemon) describeImage(all []*images.Image, image *images.Image, ring si
 			info.Distrust = plaintext.Line(err.Error())
 		}
 		info.SignedBy = signer
-	}
-	for _, l := range image.Manifest.Labels {
-		info.Labels[l.Name] = l.Value
 	}
 	return info
 }

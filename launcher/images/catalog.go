@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -84,9 +85,9 @@ func (i *Image) Is(ref string) bool {
 }
 
 // versionOf returns the labels that a reference asks for.
-func versionOf(ref string) []NameValue {
+func versionOf(ref string) map[string]string {
 	if _, version, _ := strings.Cut(ref, ":"); version != "" {
-		return []NameValue{{"version", version}}
+		return map[string]string{"version": version}
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (c *Catalog) FindLabelled(name string, want types.Labels) (*Image, error) {
 	return c.find(name, labelsOf(want))
 }
 
-func (c *Catalog) find(name string, labels []NameValue) (*Image, error) {
+func (c *Catalog) find(name string, labels map[string]string) (*Image, error) {
 	sound, damaged, err := c.store.list()
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (c *Catalog) find(name string, labels []NameValue) (*Image, error) {
 }
 
 // choose returns the image of all that the name means. An error does not name it.
-func (c *Catalog) choose(all []*Image, name string, labels []NameValue) (*Image, error) {
+func (c *Catalog) choose(all []*Image, name string, labels map[string]string) (*Image, error) {
 	found, err := c.candidates(all, name, labels)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (c *Catalog) choose(all []*Image, name string, labels []NameValue) (*Image,
 }
 
 // candidates returns the images that a name may mean, the best first, or an error.
-func (c *Catalog) candidates(all []*Image, name string, labels []NameValue) ([]*Image, error) {
+func (c *Catalog) candidates(all []*Image, name string, labels map[string]string) ([]*Image, error) {
 	var found []*Image
 	others, pin := 0, c.pins[name]
 	for _, image := range all {
@@ -170,14 +171,14 @@ func newestFirst(a, b *Image) int {
 }
 
 // fits reports whether an image can run on this machine, if the labels leave that open.
-func fits(m *Manifest, labels []NameValue) bool {
+func fits(m *Manifest, labels map[string]string) bool {
 	arch := runtime.GOARCH
 	if other, known := map[string]string{"386": "i386", "arm64": "aarch64"}[arch]; known {
 		arch = other
 	}
-	for _, machine := range []NameValue{{"os", runtime.GOOS}, {"arch", arch}} {
-		asked := slices.ContainsFunc(labels, func(l NameValue) bool { return l.Name == machine.Name })
-		if have := m.label(machine.Name); !asked && have != "" && have != machine.Value {
+	for label, machine := range map[string]string{"os": runtime.GOOS, "arch": arch} {
+		_, asked := labels[label]
+		if have := m.Labels[label]; !asked && have != "" && have != machine {
 			return false
 		}
 	}
@@ -301,9 +302,10 @@ func findPrefix(all []*Image, prefix string) (string, error) {
 	return "", fmt.Errorf("%q is the start of %d image IDs", prefix, len(found))
 }
 
-func describe(name string, labels []NameValue) string {
-	for _, l := range labels {
-		name += "," + l.Name + "=" + l.Value
+func describe(name string, labels map[string]string) string {
+	words := []string{name}
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, label+"="+labels[label])
 	}
-	return name
+	return shorten(strings.Join(words, ","))
 }

@@ -53,7 +53,7 @@ func layers(all []*Image, top *Image, choose chooser) ([]*Image, error) {
 }
 
 // chooser returns the image of all that a name and labels mean.
-type chooser func(all []*Image, name string, labels []NameValue) (*Image, error)
+type chooser func(all []*Image, name string, labels map[string]string) (*Image, error)
 
 // resolver walks dependencies from the top: an image, then its dependencies, the last of
 // the list first.

@@ -1,8 +1,10 @@
 package images
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"kurma.io/stager/tests/clause"
 )
@@ -62,21 +64,21 @@ func TestLayersAreInDepthFirstOrder(t *testing.T) {
 }
 
 func TestDependencyMustMatch(t *testing.T) {
-	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: []NameValue{{"version", "2"}, {"kind", "b"}}}}
+	base := &Image{ID: "sha512-b", Manifest: &Manifest{Name: "base", Labels: map[string]string{"version": "2", "kind": "b"}}}
 	tests := []struct {
 		name string
 		dep  Dependency
 		ok   bool
 	}{
 		{"name", Dependency{Name: "base"}, true},
-		{"name and label", Dependency{Name: "base", Labels: []NameValue{{"version", "2"}}}, true},
+		{"name and label", Dependency{Name: "base", Labels: map[string]string{"version": "2"}}, true},
 		{"ID", Dependency{Name: "base", ID: "sha512-b"}, true},
 		{"other name", Dependency{Name: "bass"}, false},
-		{"other label", Dependency{Name: "base", Labels: []NameValue{{"version", "1"}}}, false},
-		{"label it has not", Dependency{Name: "base", Labels: []NameValue{{"os", "linux"}}}, false},
+		{"other label", Dependency{Name: "base", Labels: map[string]string{"version": "1"}}, false},
+		{"label it has not", Dependency{Name: "base", Labels: map[string]string{"os": "linux"}}, false},
 		{"other ID", Dependency{Name: "base", ID: "sha512-c"}, false},
 		{"ID of another name", Dependency{Name: "bass", ID: "sha512-b"}, false},
-		{"ID and other label", Dependency{Name: "base", ID: "sha512-b", Labels: []NameValue{{"version", "1"}}}, false},
+		{"ID and other label", Dependency{Name: "base", ID: "sha512-b", Labels: map[string]string{"version": "1"}}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -85,5 +87,32 @@ func TestDependencyMustMatch(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+// A manifest of many labels costs a list of images little time, whether the dependency with the labels is there or not.
+func TestManyLabelsTakeLittle(t *testing.T) {
+	var labels strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&labels, `,{"name":"l%d","value":"v"}`, i)
+	}
+	const manifest = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":%q,"labels":[%s],"dependencies":[%s]}`
+	parse := func(name, labels, dependency string) *Image {
+		m, err := parseManifest(fmt.Appendf(nil, manifest, name, labels, dependency))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Image{ID: name, Manifest: m}
+	}
+	list := labels.String()[1:]
+	base := parse("base", list, "")
+	top := parse("top", "", `{"imageName":"base","labels":[`+list+`]}`)
+	begin := time.Now()
+	if _, err := layers([]*Image{base, top}, top, (&Catalog{}).choose); err != nil {
+		t.Error(err)
+	}
+	_, err := layers([]*Image{top}, top, (&Catalog{}).choose)
+	if took := time.Since(begin); err == nil || len(err.Error()) > 1000 || took > 5*time.Second {
+		t.Errorf("%v: %.1000v", took, err)
 	}
 }

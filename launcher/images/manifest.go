@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/appc/spec/schema/types"
 )
@@ -21,7 +20,7 @@ const (
 type Manifest struct {
 	Raw          json.RawMessage // as it is in the image
 	Name         string
-	Labels       []NameValue
+	Labels       map[string]string // values by names
 	Dependencies []Dependency
 	Annotations  map[string]string // values by names
 	App          *App              // nil for an image that is only a layer
@@ -37,7 +36,7 @@ type NameValue struct {
 type Dependency struct {
 	Name   string
 	ID     string // "" for the latest image with the name and the labels
-	Labels []NameValue
+	Labels map[string]string
 }
 
 // App is how an image is executed, as far as it matters for a stager.
@@ -87,31 +86,21 @@ func parseManifest(data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-func labelsOf(in types.Labels) []NameValue {
-	out := make([]NameValue, 0, len(in))
+func labelsOf(in types.Labels) map[string]string {
+	out := make(map[string]string, len(in))
 	for _, l := range in {
-		out = append(out, NameValue{Name: l.Name.String(), Value: l.Value})
+		out[l.Name.String()] = l.Value
 	}
 	return out
 }
 
-// label returns the value of a label, or "".
-func (m *Manifest) label(name string) string {
-	for _, l := range m.Labels {
-		if l.Name == name {
-			return l.Value
-		}
-	}
-	return ""
-}
-
 // Version returns the value of the label "version".
-func (m *Manifest) Version() string { return m.label("version") }
+func (m *Manifest) Version() string { return m.Labels["version"] }
 
 // hasLabels reports whether the image has all of these labels.
-func (m *Manifest) hasLabels(want []NameValue) bool {
-	for _, l := range want {
-		if !slices.Contains(m.Labels, l) {
+func (m *Manifest) hasLabels(want map[string]string) bool {
+	for name, value := range want {
+		if have, ok := m.Labels[name]; !ok || have != value {
 			return false
 		}
 	}
