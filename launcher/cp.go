@@ -62,6 +62,7 @@ func (c *cli) cp(ctx context.Context, from, to string) error {
 	if err := c.checkCopy(from, to, fromPod, toPod); err != nil {
 		return err
 	}
+	defer untilInterrupted(ctx)()
 	if from == "-" || to == "-" {
 		// The other end of a pipe may wait: a signal may end the process then.
 		letSignalsEnd()

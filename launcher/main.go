@@ -149,7 +149,8 @@ func interrupts() []os.Signal {
 func letSignalsEnd() { signal.Reset(interrupts()...) }
 
 // untilInterrupted lets a second signal end the launcher at once, until done is called; the first signal ends ctx. It
-// is for work such as an import, if gc removes all leftovers of a killed launcher.
+// is for work such as an import, if gc removes all leftovers of a killed launcher, and for a copy, of which a part may
+// stay.
 func untilInterrupted(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, letSignalsEnd)
 	return func() { stop() }

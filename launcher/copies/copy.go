@@ -8,7 +8,8 @@ import (
 )
 
 // Copy copies a source to a target, if there is room for it. setID and warn are as for Target.Unpack and Source.Pack.
-// When ctx ends, Copy returns its cause at once, even if a file system does not answer.
+// When ctx ends, Copy returns its cause, but it waits for the target's file system, and for that of a source which is
+// still measured.
 func Copy(ctx context.Context, source *Source, target *Target, setID bool, warn func(string)) error {
 	if err := target.checkRoom(ctx, source); err != nil {
 		return fmt.Errorf("copy to %q: %w", target.path, err)

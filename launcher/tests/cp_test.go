@@ -2,14 +2,20 @@ package tests
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/harness"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // cp copies into an app and out of it, with its volumes, and as a tar archive.
@@ -120,5 +126,43 @@ func TestCpOfAHostileAppStaysInItsRoot(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(out, "d", name)); !os.IsNotExist(err) {
 			t.Errorf("%s was copied: %v", name, err)
 		}
+	}
+}
+
+// A second SIGINT ends cp even if a file system does not answer: here nobody answers the permission event of an open.
+func TestASecondSignalEndsCp(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	b.Up("held", harness.PodOf(suite.Shell("a", "exec sleep 1000")))
+	folder := b.Folder("folder", 0o755)
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK, unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := os.NewFile(uintptr(fd), "fanotify")
+	defer events.Close()
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_ONDIR, unix.AT_FDCWD, folder); err != nil {
+		t.Fatal(err)
+	}
+	cmd := b.Command("cp", folder, "held:/")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var event unix.FanotifyEventMetadata
+	if err := errors.Join(events.SetReadDeadline(time.Now().Add(harness.Patience)), binary.Read(events, binary.NativeEndian, &event)); err != nil {
+		t.Error(err)
+	}
+	defer unix.Close(int(event.Fd))
+	if !surroundings.Eventually(t, "cp ends", func() bool {
+		_ = cmd.Process.Signal(unix.SIGINT)
+		return len(ended) > 0
+	}) {
+		_ = cmd.Process.Kill()
+	}
+	<-ended
+	if cmd.ProcessState.String() != "signal: interrupt" {
+		t.Error(cmd.ProcessState)
 	}
 }
