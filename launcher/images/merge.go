@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -62,13 +63,10 @@ func isOpaque(folder string) bool {
 func merge(layers [][]build.Entry, opaque func(build.Entry) bool) []build.Entry {
 	merged := make(map[string]build.Entry)
 	for _, layer := range layers {
+		hide(merged, layer, opaque)
 		own := make(map[string]build.Entry)
 		for _, e := range layer {
 			own[e.Name] = e
-			below, covered := merged[e.Name]
-			if covered && below.Type == tar.TypeDir && e.Name != "" && (e.Type != tar.TypeDir || opaque(e)) {
-				maps.DeleteFunc(merged, func(name string, _ build.Entry) bool { return strings.HasPrefix(name, e.Name+"/") })
-			}
 			switch {
 			case e.Type == tar.TypeChar && e.DevMajor == 0 && e.DevMinor == 0:
 				delete(merged, e.Name)
@@ -84,6 +82,32 @@ func merge(layers [][]build.Entry, opaque func(build.Entry) bool) []build.Entry 
 	return linked(slices.SortedFunc(maps.Values(merged), func(a, b build.Entry) int {
 		return slices.Compare(strings.Split(a.Name, "/"), strings.Split(b.Name, "/")) // as build.Write sorts them
 	}))
+}
+
+// hide removes from merged what is below folders that the layer replaces or that are opaque in it. It walks merged
+// once, because a hostile image has many such folders.
+func hide(merged map[string]build.Entry, layer []build.Entry, opaque func(build.Entry) bool) {
+	hides := make(map[string]bool)
+	for _, e := range layer {
+		if merged[e.Name].Type == tar.TypeDir && (e.Type != tar.TypeDir || opaque(e)) {
+			hides[e.Name] = true
+		}
+	}
+	maps.DeleteFunc(merged, func(name string, _ build.Entry) bool { return hidden(name, hides) })
+}
+
+// hidden reports whether a name is below one of hides, where it notes the answer for each folder on its way.
+func hidden(name string, hides map[string]bool) bool {
+	folder := path.Dir(name)
+	if folder == "." {
+		return false
+	}
+	below, known := hides[folder]
+	if !known {
+		below = hidden(folder, hides)
+		hides[folder] = below
+	}
+	return below
 }
 
 // linked makes links of the further names of one file.

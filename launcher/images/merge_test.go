@@ -2,8 +2,10 @@ package images
 
 import (
 	"archive/tar"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"kurma.io/stager/build"
 
@@ -43,6 +45,7 @@ func TestMergedLayersAreAsAnOverlay(t *testing.T) {
 		{"whiteout of a folder", []string{"d/ d/x d/e/ d/e/y d-z", "d?"}, "d-z@0"},
 		{"whiteout of nothing", []string{"a", "b?"}, "a@0"},
 		{"opaque folder", []string{"d/ d/x", "d/! d/y"}, "d@1 d/y@1"},
+		{"folders below an opaque folder", []string{"d/ d/e/ d/e/f/ d/e/f/x d/z de", "d/! d/e/ d/e/y", "d/e/ d/e/w"}, "d@1 d/e@2 d/e/w@2 d/e/y@1 de@0"},
 		{"folder over file", []string{"a", "a/ a/x"}, "a@1 a/x@1"},
 		{"file over folder", []string{"a/ a/x ab", "a"}, "a@1 ab@0"},
 		{"there again", []string{"a d/ d/x", "a? d?", "a d/ d/y"}, "a@2 d@2 d/y@2"},
@@ -70,5 +73,20 @@ func TestMergedLayersAreAsAnOverlay(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A hostile image replaces many folders by files.
+func TestManyReplacedFoldersTakeLittle(t *testing.T) {
+	var folders, files strings.Builder
+	for i := range 25_000 {
+		fmt.Fprintf(&folders, "d%d/ d%d/x ", i, i)
+		fmt.Fprintf(&files, "d%d ", i)
+	}
+	layers := [][]build.Entry{entriesOf("0", folders.String()), entriesOf("1", files.String())}
+	begin := time.Now()
+	merged := merge(layers, func(build.Entry) bool { return false })
+	if took := time.Since(begin); len(merged) != 25_000 || took > 5*time.Second {
+		t.Errorf("%d entries after %v", len(merged), took)
 	}
 }
