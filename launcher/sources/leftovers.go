@@ -32,13 +32,22 @@ func (f *Fetcher) useCache() (release func(), err error) {
 // import may be writing a note: a replacement, whose name has a dot, is not whole yet, see jsonfile.Replace.
 func (f *Fetcher) forgetGone() {
 	for _, kind := range []string{"refs", "layers"} {
-		notes, _ := filepath.Glob(filepath.Join(f.Cache, kind, "*"))
-		for _, note := range notes {
+		for _, note := range inCache(f.Cache, kind+"/*") {
 			if id, err := os.ReadFile(note); err == nil && filepath.Ext(note) == "" && !f.Store.Has(string(id)) {
 				_ = os.Remove(note)
 			}
 		}
 	}
+}
+
+// inCache returns the paths that match a pattern below the cache, as far as its folders can be read. The path of the
+// cache itself may have a pattern's characters.
+func inCache(cache, pattern string) []string {
+	found, _ := fs.Glob(os.DirFS(cache), pattern)
+	for i, name := range found {
+		found[i] = filepath.Join(cache, name)
+	}
+	return found
 }
 
 // Leftovers calls remove, unless it is nil, for the path of each file and folder in a cache that imports which were
@@ -53,20 +62,8 @@ func Leftovers(cache string, remove func(path string) error) (int, error) {
 		return 0, err
 	}
 	defer dir.Close()
-	left, err := filepath.Glob(filepath.Join(cache, ".*-*"))
-	if err != nil {
-		return 0, err
-	}
-	replacements, err := filepath.Glob(filepath.Join(cache, "*", "*.new-*")) // see jsonfile.Replace
-	if err != nil {
-		return 0, err
-	}
-	left = append(left, replacements...)
-	parts, err := filepath.Glob(filepath.Join(cache, "parts", "*"))
-	if err != nil {
-		return 0, err
-	}
-	for _, part := range parts {
+	left := append(inCache(cache, ".*-*"), inCache(cache, "*/*.new-*")...) // see jsonfile.Replace
+	for _, part := range inCache(cache, "parts/*") {
 		if info, err := os.Stat(part); err == nil && time.Since(info.ModTime()) > partAge {
 			left = append(left, part)
 		}

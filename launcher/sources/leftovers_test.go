@@ -2,6 +2,7 @@ package sources
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,7 @@ import (
 // What imports that were killed have left in the cache goes, but not while an import runs.
 func TestLeftoversOfKilledImportsAreRemoved(t *testing.T) {
 	f := newFetcher(t)
+	f.Cache = filepath.Join(t.TempDir(), "[cache]") // not a pattern
 	if n, err := RemoveLeftovers(f.Cache + "/none"); n != 0 || err != nil {
 		t.Errorf("without a cache: %d, %v", n, err)
 	}
@@ -44,8 +46,8 @@ func TestLeftoversOfKilledImportsAreRemoved(t *testing.T) {
 	if n, err := RemoveLeftovers(f.Cache); n != 5 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
-	left, err := filepath.Glob(filepath.Join(f.Cache, "*/*"))
-	hidden, hiddenErr := filepath.Glob(filepath.Join(f.Cache, ".*"))
+	left, err := fs.Glob(os.DirFS(f.Cache), "*/*")
+	hidden, hiddenErr := fs.Glob(os.DirFS(f.Cache), ".*-*")
 	if err := errors.Join(err, hiddenErr); err != nil || len(left) != 2 || len(hidden) != 0 {
 		t.Errorf("left: %v %v, %v", left, hidden, err)
 	}
@@ -54,6 +56,7 @@ func TestLeftoversOfKilledImportsAreRemoved(t *testing.T) {
 // The cache notes only images that the store has: an import removes the other notes.
 func TestNotesOfImagesThatAreGoneAreRemoved(t *testing.T) {
 	f := newFetcher(t)
+	f.Cache = filepath.Join(t.TempDir(), "[cache]") // not a pattern
 	importSized := func(size int) (path string) {
 		path = filepath.Join(t.TempDir(), "image.aci")
 		if err := os.WriteFile(path, aci(t, size), 0o600); err != nil {
@@ -86,7 +89,7 @@ func TestNotesOfImagesThatAreGoneAreRemoved(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"refs", "layers"} {
-		if left, err := filepath.Glob(filepath.Join(f.Cache, kind, "*")); err != nil || len(left) != len(paths) {
+		if left, err := fs.Glob(os.DirFS(f.Cache), kind+"/*"); err != nil || len(left) != len(paths) {
 			t.Errorf("%s: %v, %v", kind, left, err)
 		}
 	}
