@@ -101,7 +101,10 @@ func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) 
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(p.layers), err)
 		}
 	}
-	identifier, err := types.SanitizeACIdentifier(strings.ToLower(strings.TrimPrefix(p.name, "index.")))
+	if strings.HasPrefix(p.name, "index.docker.io/") { // as package name calls docker.io
+		p.name = strings.TrimPrefix(p.name, "index.")
+	}
+	identifier, err := types.SanitizeACIdentifier(strings.ToLower(p.name))
 	if err != nil {
 		return nil, fmt.Errorf("make an image name of %q: %w", p.name, err)
 	}

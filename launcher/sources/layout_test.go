@@ -119,3 +119,18 @@ func TestADocumentOfALayoutHasItsDigest(t *testing.T) {
 		})
 	}
 }
+
+// Only Docker's registry has another name: that of its website.
+func TestAnImageHasTheNameOfItsRegistry(t *testing.T) {
+	for tag, want := range map[string]string{
+		"index.docker.io/team/app:1": "docker.io/team/app", "team/app:1": "docker.io/team/app", "index.example.com/app:1": "index.example.com/app",
+	} {
+		dir := t.TempDir()
+		config := writeBlob(t, dir, configType, `{"rootfs": {"type": "layers"}, "config": {"Cmd": ["/x"]}}`)
+		manifest := writeBlob(t, dir, manifestType, manifestOf(config))
+		writeIndex(t, dir, strings.TrimSuffix(manifest, "}")+fmt.Sprintf(`, "annotations": {"org.opencontainers.image.ref.name": %q}}`, tag))
+		if image, err := newFetcher(t).Import(t.Context(), dir); err != nil || image.Manifest.Name != want {
+			t.Errorf("%s: %+v, %v", tag, image, err)
+		}
+	}
+}
