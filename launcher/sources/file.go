@@ -253,14 +253,18 @@ func (f *Fetcher) dockerArchive(ctx context.Context, dir, path string) (*images.
 	return f.assemble(ctx, p)
 }
 
-// readJSON reads a document of an archive.
+// readJSON reads a document of an archive or a layout.
 func readJSON(dir, name string, v any) error {
 	file, err := openFile(dir, name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if err := json.NewDecoder(io.LimitReader(file, maxConfig)).Decode(v); err != nil {
+	in := &io.LimitedReader{R: file, N: maxConfig + 1}
+	if err = json.NewDecoder(in).Decode(v); in.N == 0 {
+		err = fmt.Errorf("more than %d bytes", maxConfig)
+	}
+	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	return nil

@@ -189,3 +189,18 @@ func TestALayoutsDocumentsAreItsOwn(t *testing.T) {
 		t.Errorf("a folder: %v", err)
 	}
 }
+
+// A document of an archive is of moderate size.
+func TestALargeDocumentIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	for size, words := range map[int]string{maxConfig: "", maxConfig + 1: "read manifest.json: more than 8388608 bytes"} {
+		text := "[" + strings.Repeat(" ", size-2) + "]"
+		if err := os.WriteFile(filepath.Join(dir, dockerManifest), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := readJSON(dir, dockerManifest, &[]string{})
+		if (err == nil) != (words == "") || err != nil && err.Error() != words {
+			t.Errorf("%d bytes: %v, want %q", size, err, words)
+		}
+	}
+}

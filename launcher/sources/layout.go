@@ -1,10 +1,8 @@
 package sources
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +16,8 @@ import (
 
 // layout imports the only image for this machine of an OCI layout.
 func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, error) {
-	index, err := readIndex(dir)
-	if err != nil {
+	index := &v1.IndexManifest{} // the layout's only document without a digest
+	if err := readJSON(dir, layoutIndex, index); err != nil {
 		return nil, fmt.Errorf("read OCI layout: %w", err)
 	}
 	blob := func(_, digest string, size int64) (*os.File, func(), error) {
@@ -44,27 +42,6 @@ func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, 
 func blobName(digest string) string {
 	algorithm, hex, _ := strings.Cut(digest, ":")
 	return filepath.Join("blobs", algorithm, hex)
-}
-
-// readIndex reads the index of a layout, its only document without a digest.
-func readIndex(dir string) (*v1.IndexManifest, error) {
-	file, err := openFile(dir, layoutIndex)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxConfig {
-		return nil, fmt.Errorf("%s has more than %d bytes", layoutIndex, maxConfig)
-	}
-	index, err := v1.ParseIndexManifest(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", layoutIndex, err)
-	}
-	return index, nil
 }
 
 // onlyImage returns the manifest of the image that fits the machine, and its tag. It may be in an index that the
