@@ -158,7 +158,8 @@ func (c *Containers) remove(ctx context.Context, name string, r record) error {
 	}
 	limited, cancel := networks.LimitCall(ctx, c.CallTime)
 	defer cancel()
-	if err := p.remove(limited, cmp.Or(r.Entry, "{}")); err != nil { // without an entry, `setup` has never ended
+	call := networks.Call{Config: cmp.Or(r.Entry, "{}")} // without an entry, `setup` has never ended
+	if _, err := p.run(limited, call, removePath); err != nil {
 		return err
 	}
 	return os.Remove(filepath.Join(c.dir(name), recordFile))

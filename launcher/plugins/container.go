@@ -62,23 +62,6 @@ func (c *container) setup(ctx context.Context, config string, env ...string) err
 	return err
 }
 
-// add calls `add` and returns its output.
-func (c *container) add(ctx context.Context, call networks.Call) ([]byte, error) {
-	return c.run(ctx, call, arguments("add", call)...)
-}
-
-// del calls `del`.
-func (c *container) del(ctx context.Context, call networks.Call) error {
-	_, err := c.run(ctx, call, arguments("del", call)...)
-	return err
-}
-
-// remove calls the executable of a plugin that deletes what `setup` has made.
-func (c *container) remove(ctx context.Context, config string) error {
-	_, err := c.run(ctx, networks.Call{Config: config}, removePath)
-	return err
-}
-
 func arguments(name string, call networks.Call) []string {
 	args := []string{callDir + "/" + name, call.Namespace, call.UUID}
 	if call.Interface != "" {

@@ -51,7 +51,7 @@ func (p *plugin) add(ctx context.Context, call networks.Call) ([]byte, error) {
 		return nil, err
 	}
 	defer release()
-	return c.add(ctx, call)
+	return c.run(ctx, call, arguments("add", call)...)
 }
 
 // Del implements networks.Plugin. If the plugin's container ends meanwhile, the call is repeated in another one.
@@ -65,7 +65,8 @@ func (p *plugin) del(ctx context.Context, call networks.Call) error {
 		return err
 	}
 	defer release()
-	return c.del(ctx, call)
+	_, err = c.run(ctx, call, arguments("del", call)...)
+	return err
 }
 
 // use returns the container that is set up with the configuration. It starts one unless it runs.
