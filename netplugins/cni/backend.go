@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
@@ -49,22 +48,14 @@ func (c *cni) decide(lib *libcni.CNIConfig, n *network) error {
 	return n.setBackend(backend)
 }
 
-// remember writes the file in one step: an add may read it at any time. The new file's name is unique because
-// several setups may run at once.
+// remember writes the file in one step: an add may read it at any time. Several setups may run at once, in one PID
+// namespace.
 func (c *cni) remember(backend string) error {
-	file, err := os.CreateTemp(filepath.Dir(c.backend), filepath.Base(c.backend)+"-")
-	if err != nil {
+	next := fmt.Sprintf("%s-%d", c.backend, os.Getpid())
+	if err := os.WriteFile(next, []byte(backend), 0o600); err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(file.Name()) }() // does nothing after the rename
-	_, err = file.WriteString(backend)
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), c.backend)
+	return os.Rename(next, c.backend)
 }
 
 // remembered returns the backend that setup has chosen, or "" if the file is missing or has anything else: a
