@@ -52,7 +52,7 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 // ImportStream is Import for an image file without a signature that is read from in to its end.
 // Errors do not name it.
 func (s *Store) ImportStream(ctx context.Context, in io.Reader) (*Image, error) {
-	return s.importStream(&meter{ctx: ctx, in: in}, "", signing.KeyRing{})
+	return s.importStream(Until(ctx, in), "", signing.KeyRing{})
 }
 
 // importStream imports what in reads. Signature is the path of its signature, which need not exist.

@@ -15,6 +15,9 @@ type meter struct {
 	report     func(done, size int64)
 }
 
+// Until returns a reader of in that ends with ctx, whose cause is its error then.
+func Until(ctx context.Context, in io.Reader) io.Reader { return &meter{ctx: ctx, in: in} }
+
 // Read implements io.Reader.
 func (m *meter) Read(p []byte) (int, error) {
 	if m.ctx.Err() != nil {

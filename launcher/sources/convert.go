@@ -66,7 +66,7 @@ func eachEntryOf(
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	in, err := images.Decompress(contextReader{ctx, file})
+	in, err := images.Decompress(images.Until(ctx, file))
 	if err != nil {
 		return err
 	}

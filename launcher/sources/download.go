@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/launcher/images"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -312,7 +314,7 @@ func check(ctx context.Context, d download, file *os.File) error {
 		return err
 	}
 	sum := sha256.New()
-	size, err := io.Copy(sum, contextReader{ctx, file})
+	size, err := io.Copy(sum, images.Until(ctx, file))
 	if err != nil {
 		return err
 	}
@@ -324,18 +326,4 @@ func check(ctx context.Context, d download, file *os.File) error {
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return err
-}
-
-// contextReader reads until its context ends.
-type contextReader struct {
-	ctx context.Context
-	in  io.Reader
-}
-
-// Read implements io.Reader.
-func (r contextReader) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.in.Read(p)
 }

@@ -78,7 +78,7 @@ func recognize(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	in, err := images.Decompress(contextReader{ctx, file})
+	in, err := images.Decompress(images.Until(ctx, file))
 	if err != nil {
 		return "", nil // the import says what is wrong
 	}
@@ -107,7 +107,7 @@ func (f *Fetcher) extract(ctx context.Context, path, kind string) (dir string, e
 		return "", err
 	}
 	defer file.Close()
-	in, err := images.Decompress(contextReader{ctx, file})
+	in, err := images.Decompress(images.Until(ctx, file))
 	if err != nil {
 		return "", err
 	}
