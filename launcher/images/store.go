@@ -225,18 +225,21 @@ func (s *Store) lockImages(how int) (*os.File, error) {
 }
 
 // LockFolder takes the lock of a folder, as flock(2) does for how, until the file is closed. It writes nothing.
-func LockFolder(path string, how int) (*os.File, error) {
-	dir, err := os.Open(path)
+func LockFolder(path string, how int) (*os.File, error) { return openLock(path, os.O_RDONLY, how) }
+
+// openLock opens a file or folder and takes its lock, as LockFolder does.
+func openLock(path string, flags, how int) (*os.File, error) {
+	file, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		err := unix.Flock(int(dir.Fd()), how)
+		err := unix.Flock(int(file.Fd()), how)
 		if err == nil {
-			return dir, nil
+			return file, nil
 		}
 		if !errors.Is(err, unix.EINTR) {
-			_ = dir.Close()
+			_ = file.Close()
 			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 		}
 	}

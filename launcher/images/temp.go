@@ -29,15 +29,7 @@ func (s *Store) lockFile(name string, how int) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make image store: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(file.Fd()), how); err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("lock image store: %w", err)
-	}
-	return file, nil
+	return openLock(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE, how)
 }
 
 func (s *Store) newTemp() (*tempDir, error) {
@@ -54,13 +46,9 @@ func (s *Store) newTemp() (*tempDir, error) {
 }
 
 func lockTemp(dir string) (*tempDir, error) {
-	lock, err := os.Open(dir)
+	lock, err := LockFolder(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		return nil, err
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return &tempDir{dir: dir, lock: lock}, nil
 }
