@@ -72,19 +72,16 @@ func (g *xzGuard) take(n int) ([]byte, error) {
 }
 
 func (g *xzGuard) number() (uint64, error) {
-	var bytes []byte
-	for len(bytes) < maxVarint {
-		b, err := g.take(1)
-		if err != nil {
-			return 0, err
-		}
-		bytes = append(bytes, b[0])
-		if b[0] < 0x80 {
-			n, _ := binary.Uvarint(bytes)
-			return n, nil
-		}
+	start, err := g.in.Peek(maxVarint) // after each number there is more, at least the Stream Footer
+	if err != nil {
+		return 0, io.ErrUnexpectedEOF
 	}
-	return 0, errXZ
+	number, n := binary.Uvarint(start)
+	if n <= 0 {
+		return 0, errXZ
+	}
+	_, err = g.take(n)
+	return number, err
 }
 
 // header reads a Stream Header, or four bytes of padding, or the end of the file.
