@@ -25,24 +25,41 @@ type Entrance struct {
 // OpenEntrance opens the entrance for the calling thread, which the caller has locked. After an error it is nil,
 // which may be closed.
 func (g *Group) OpenEntrance() (*Entrance, error) {
-	e, err := &Entrance{}, error(nil)
-	for _, h := range g.Hierarchies {
-		var file *os.File
-		if h.V2 {
-			e.v2, err = os.OpenFile(g.Dir(h), unix.O_PATH|unix.O_DIRECTORY, 0)
-		} else if file, err = os.OpenFile(filepath.Join(g.Dir(h), "tasks"), os.O_WRONLY, 0); err == nil {
-			e.group = append(e.group, file)
-		}
-		if err != nil {
-			e.Close()
-			return nil, fmt.Errorf("open cgroup: %w", err)
-		}
-	}
-	if e.home, err = openTasks(); err != nil {
+	e := &Entrance{}
+	if err := e.open(g); err != nil {
 		e.Close()
-		return nil, fmt.Errorf("find own cgroups: %w", err)
+		return nil, fmt.Errorf("open cgroup: %w", err)
 	}
 	return e, nil
+}
+
+func (e *Entrance) open(g *Group) error {
+	paths, err := cgroups.ParseCgroupFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return err
+	}
+	for _, h := range g.Hierarchies {
+		if h.V2 {
+			e.v2, err = os.OpenFile(g.Dir(h), unix.O_PATH|unix.O_DIRECTORY, 0)
+		} else if err = openTasks(&e.group, g.Dir(h)); err == nil {
+			if home, ok := h.dirOf(paths); ok {
+				err = openTasks(&e.home, home)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openTasks adds the thread list of a v1 group to lists.
+func openTasks(lists *[]*os.File, dir string) error {
+	list, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+	if err == nil {
+		*lists = append(*lists, list)
+	}
+	return err
 }
 
 // Close closes the files.
@@ -84,26 +101,6 @@ func move(lists []*os.File) error {
 	return errors.Join(errs...)
 }
 
-// openTasks opens the thread lists of the v1 cgroups that the calling thread is in.
-func openTasks() ([]*os.File, error) {
-	dirs, err := threadCgroups()
-	if err != nil {
-		return nil, err
-	}
-	var files []*os.File
-	for _, dir := range dirs {
-		file, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
-		if err != nil {
-			for _, file := range files {
-				_ = file.Close()
-			}
-			return nil, err
-		}
-		files = append(files, file)
-	}
-	return files, nil
-}
-
 // EnterProcess moves the calling process into the group, which Make has made, in every hierarchy. It
 // returns a function that moves the process back, or, where its earlier group is gone, to the
 // root of the hierarchy.
@@ -132,25 +129,6 @@ func (g *Group) EnterProcess() (leave func() error, err error) {
 // moveProcess moves the calling process into a group of one hierarchy.
 func moveProcess(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), self, 0)
-}
-
-// threadCgroups lists the folders of the v1 cgroups that the calling thread is in.
-func threadCgroups() ([]string, error) {
-	paths, err := cgroups.ParseCgroupFile("/proc/thread-self/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	all, err := mounted()
-	if err != nil {
-		return nil, err
-	}
-	var dirs []string
-	for _, h := range all {
-		if dir, ok := h.dirOf(paths); ok && !h.V2 {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs, nil
 }
 
 // dirOf returns the folder of a hierarchy's cgroup among paths, which maps controllers, and "" for the
