@@ -24,15 +24,15 @@ func trustListCommand(c *cli) *cobra.Command {
 }
 
 func (c *cli) listTrust() error {
-	all, err := c.daemon.TrustedKeys()
+	ring, err := c.daemon.KeyRing()
 	if err != nil {
 		return err
 	}
 	if c.json {
-		return printAll(c, all)
+		return printAll(c, ring.Keys())
 	}
 	out := c.table("FINGERPRINT", "IMAGES", "STATE", "OWNER")
-	for _, key := range all {
+	for _, key := range ring.Keys() {
 		out.row(key.Fingerprint, cmp.Or(key.Prefix, "all"), key.State, owners(key.Users))
 	}
 	return out.flush()

@@ -57,7 +57,7 @@ func (c *cli) addTrust(files []string, o trustOptions) error {
 	}
 	for _, key := range ring.Keys() {
 		key.Prefix = o.prefix
-		if err := c.printOne(daemon.DescribeKey(key), key.Fingerprint); err != nil {
+		if err := c.printOne(key, key.Fingerprint); err != nil {
 			return err
 		}
 	}

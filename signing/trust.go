@@ -96,10 +96,10 @@ func (r KeyRing) For(name string) KeyRing {
 
 // Trusted is what a person needs to know of a key in a ring.
 type Trusted struct {
-	Fingerprint string
-	Prefix      string // of the names that it is trusted for, "" for every name
-	Users       []string
-	State       string // "valid", "revoked" or "expired"
+	Fingerprint string   `json:"fingerprint"`
+	Prefix      string   `json:"prefix,omitempty"` // of the names that it is trusted for, "" for every name
+	Users       []string `json:"users"`
+	State       string   `json:"state"` // "valid", "revoked" or "expired"
 }
 
 // Keys lists the keys of a ring.
@@ -107,7 +107,7 @@ func (r KeyRing) Keys() []Trusted {
 	all := make([]Trusted, 0, len(r.entities))
 	now := time.Now()
 	for i, e := range r.entities {
-		key := Trusted{Fingerprint: fingerprint(e), Prefix: r.prefixes[i], State: "valid"}
+		key := Trusted{Fingerprint: fingerprint(e), Prefix: r.prefixes[i], Users: []string{}, State: "valid"}
 		for name := range e.Identities {
 			key.Users = append(key.Users, name)
 		}

@@ -8,19 +8,6 @@ import (
 	"kurma.io/stager/signing"
 )
 
-// TrustedKey is a key that may sign images.
-type TrustedKey struct {
-	Fingerprint string   `json:"fingerprint"`
-	Prefix      string   `json:"prefix,omitempty"` // of the images that it may sign; none for all
-	Users       []string `json:"users"`
-	State       string   `json:"state"` // "valid", "expired" or "revoked"
-}
-
-// DescribeKey describes a key.
-func DescribeKey(key signing.Trusted) TrustedKey {
-	return TrustedKey{key.Fingerprint, key.Prefix, append([]string{}, key.Users...), key.State}
-}
-
 // KeyRing reads the keys that may sign images: those of the configuration's files, and those of the folder that Trust
 // fills.
 func (d *Daemon) KeyRing() (signing.KeyRing, error) {
@@ -30,19 +17,6 @@ func (d *Daemon) KeyRing() (signing.KeyRing, error) {
 	}
 	folder, err := signing.ReadTrust(d.config.TrustDirectory)
 	return files.Join(folder), err
-}
-
-// TrustedKeys describes the keys that may sign images.
-func (d *Daemon) TrustedKeys() ([]TrustedKey, error) {
-	ring, err := d.KeyRing()
-	if err != nil {
-		return nil, err
-	}
-	var all []TrustedKey
-	for _, key := range ring.Keys() {
-		all = append(all, DescribeKey(key))
-	}
-	return all, nil
 }
 
 // Trust adds keys to the folder of trusted keys, for images with the name prefix or one below it; "" for all images.
