@@ -20,8 +20,8 @@ const (
 // keyboard is the caller's terminal as the stdin of a call-in. The launcher passes the typed bytes through a pipe and
 // looks for the detach keys. The call-in does not see a terminal there, so the launcher sets the terminal to raw mode.
 type keyboard struct {
-	read  *os.File      // the call-in's stdin
-	left  chan struct{} // closed when the detach keys are typed
+	read  *os.File        // the call-in's stdin
+	left  context.Context // ends when the detach keys are typed
 	state *term.State
 	fd    int
 }
@@ -29,8 +29,9 @@ type keyboard struct {
 // hasKeyboard reports whether a person can type into a call-in.
 func (c *cli) hasKeyboard() bool { return term.IsTerminal(int(c.stdin.Fd())) }
 
-// openKeyboard begins to read the terminal, and says what the detach keys do.
-func (c *cli) openKeyboard(detach string) (*keyboard, error) {
+// openKeyboard begins to read the terminal, and says what the detach keys do. Only these end left, which has the values
+// of ctx.
+func (c *cli) openKeyboard(ctx context.Context, detach string) (*keyboard, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -46,14 +47,14 @@ func (c *cli) openKeyboard(detach string) (*keyboard, error) {
 	if isTerminal(c.stderr) {
 		fmt.Fprintf(c.stderr, "launcher: ctrl-p ctrl-q %s\r\n", detach)
 	}
-	k := &keyboard{read: read, left: make(chan struct{}), state: state, fd: fd}
+	left, leave := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		if passKeys(c.stdin, write) {
-			close(k.left)
+			leave()
 		}
 		_ = write.Close()
 	}()
-	return k, nil
+	return &keyboard{read: read, left: left, state: state, fd: fd}, nil
 }
 
 // close restores the terminal. The reader of the terminal stays until the next key, or the
@@ -99,27 +100,16 @@ func passKeys(from io.Reader, to io.Writer) (left bool) {
 // callByKeyboard makes a call with the keyboard as stdin. detach says what the detach keys do, which end the call:
 // then left is true.
 func (c *cli) callByKeyboard(ctx context.Context, detach string, call calling) (code int, left bool, err error) {
-	k, err := c.openKeyboard(detach)
+	k, err := c.openKeyboard(ctx, detach)
 	if err != nil {
 		return 0, false, err
 	}
 	defer k.close()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	go func() {
-		select {
-		case <-k.left:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	signals, stop := callSignals()
 	defer stop()
-	code, err = call(ctx, daemon.Caller{Stdio: [3]*os.File{k.read, os.Stdout, os.Stderr}, Signals: signals})
-	select {
-	case <-k.left:
+	code, err = call(k.left, daemon.Caller{Stdio: [3]*os.File{k.read, os.Stdout, os.Stderr}, Signals: signals})
+	if k.left.Err() != nil {
 		return code, true, nil
-	default:
-		return code, false, err
 	}
+	return code, false, err
 }

@@ -59,14 +59,14 @@ func (c *cli) typeUntil(ctx context.Context, shown <-chan struct{}, pod *pods.Po
 	}
 	defer null.Close()
 	stdin, outputs := c.stdin, [2]*os.File{null, null}
-	var detach chan struct{} // never ready
+	var detach <-chan struct{} // never ready
 	if o.app.TTY && c.hasKeyboard() {
-		k, err := c.openKeyboard("leaves the pod running")
+		k, err := c.openKeyboard(ctx, "leaves the pod running")
 		if err != nil {
 			return false, err
 		}
 		defer k.close()
-		stdin, outputs[1], detach = k.read, os.Stderr, k.left // the terminal: the app gets its size
+		stdin, outputs[1], detach = k.read, os.Stderr, k.left.Done() // the terminal: the app gets its size
 	}
 	defer c.attachInput(ctx, pod, [3]*os.File{stdin, outputs[0], outputs[1]})()
 	select {
