@@ -56,7 +56,7 @@ func (d *Daemon) Status(ctx context.Context, pod *pods.Pod) (Status, error) {
 		}
 	}
 	// In the pod's order, as the stager has it.
-	last := pod.LastStatus()
+	last, _ := pod.LastStatus() // an app without its state has no code
 	var text bytes.Buffer
 	for i, name := range AppNames(pod) {
 		state, err := json.Marshal(last[name])

@@ -52,14 +52,9 @@ type AppStatus struct {
 }
 
 // LastStatus returns the last states of an ended pod's apps, by app name. An app has no Code if it was killed with
-// its stager, or if the stager could not write the states, as on a full disk.
-func (p *Pod) LastStatus() map[string]AppStatus {
-	all, _ := p.lastStatus()
-	return all
-}
-
-// lastStatus is LastStatus; the error is why the stager's document of the states cannot be read.
-func (p *Pod) lastStatus() (map[string]AppStatus, error) {
+// its stager, or if the stager could not write the states, as on a full disk. The error is why the stager's document
+// of the states cannot be read; the states come with it also.
+func (p *Pod) LastStatus() (map[string]AppStatus, error) {
 	var kept map[string]AppStatus // nil also after null, which is JSON
 	logs, err := p.AppLogs()
 	if err == nil {
@@ -125,7 +120,7 @@ const OOMKilled = "oom-killed"
 // written the apps', although its image says where. The reason is OOMKilled if an app has it.
 func (p *Pod) Outcome() (code *int, reason string) {
 	first := p.exit().Code
-	last, err := p.lastStatus()
+	last, err := p.LastStatus()
 	for _, app := range p.Plan.Apps {
 		a := last[app.Name]
 		if first == 0 && a.Code != nil {
