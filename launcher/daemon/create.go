@@ -128,17 +128,6 @@ func (l *Launch) Close() error {
 	return nil
 }
 
-// Start makes a pod that is detached and starts it: Create, and Launch.Start.
-func (d *Daemon) Start(ctx context.Context, o PodOptions) (pod *pods.Pod, warnings []string, err error) {
-	o.Detached = true
-	launch, warnings, err := d.Create(ctx, o)
-	if err != nil {
-		return nil, warnings, err
-	}
-	err = errors.Join(launch.Start(ctx), launch.Close())
-	return launch.Pod(), warnings, err
-}
-
 // Monitor is the main function of the process of Programs.Monitor, which watches the pod in that folder until the pod
 // ends. If ctx ends, it stops the pod.
 func (d *Daemon) Monitor(ctx context.Context, dir string) error {

@@ -34,7 +34,7 @@ func Example() {
 	ctx, state := context.Background(), must(os.MkdirTemp("", "daemon-example-"))
 	defer os.RemoveAll(state)
 	d := open(state)
-	pod, warnings, err := d.Start(ctx, daemon.PodOptions{
+	launch, warnings, err := d.Create(ctx, daemon.PodOptions{
 		Image: must(d.ImportImage(ctx, filepath.Join(os.Getenv("STAGER_IMAGES"), "busybox.aci"))).ID,
 		Args:  []string{"-c", "echo up; until [ -e /data/go ]; do sleep 0.1; done; ip address show lo | grep -o '127.0.0.1/8'; exit 3"},
 		Options: podplan.Options{
@@ -42,8 +42,12 @@ func Example() {
 			Mounts:      []podplan.Mount{{Source: must(os.MkdirTemp(state, "data")), Target: "/data"}},
 			Networks:    []networks.Request{{Name: "lo"}},
 		},
+		Detached: true,
 	})
 	check(err)
+	defer launch.Close()
+	check(launch.Start(ctx))
+	pod := launch.Pod()
 	app := must(daemon.FindApp(pod, ""))
 	touch := daemon.Command{Exec: []string{"touch", "/data/go"}}
 	fmt.Println("exec:", must(d.Exec(ctx, pod, app, touch, daemon.Caller{Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}})), warnings)
