@@ -83,16 +83,18 @@ func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolat
 	return all
 }
 
-// capabilities returns the isolator of the default set, plus the added and minus the dropped capabilities.
+// capabilities returns the isolator of the default set, minus the dropped and plus the added capabilities.
 func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 	set := slices.Clone(f.Default)
-	drops := c.GetDropCapabilities()
-	if slices.ContainsFunc(drops, isAll) {
+	if slices.ContainsFunc(c.GetDropCapabilities(), isAll) {
 		set = nil
 	}
 	if slices.ContainsFunc(c.GetAddCapabilities(), isAll) {
 		set = slices.Clone(f.Capabilities)
 	}
+	set = slices.DeleteFunc(set, func(have string) bool {
+		return slices.ContainsFunc(c.GetDropCapabilities(), func(name string) bool { return capability(name) == have })
+	})
 	for _, name := range c.GetAddCapabilities() {
 		full := capability(name)
 		if isAll(name) {
@@ -103,10 +105,6 @@ func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 		}
 		set = append(set, full)
 	}
-	set = slices.DeleteFunc(set, func(have string) bool {
-		return slices.ContainsFunc(drops, func(name string) bool { return capability(name) == have }) &&
-			!slices.ContainsFunc(c.GetAddCapabilities(), func(name string) bool { return capability(name) == have })
-	})
 	slices.Sort(set)
 	set = slices.Compact(set)
 	if len(set) == 0 { // appc has no empty set

@@ -249,7 +249,7 @@ func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-
 // envOf returns the image's environment with the configuration's, whose last value of a name counts. The variables
 // whose names appc does not allow are NAME=value.
 func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others []string, err error) {
-	var all []Variable
+	all := slices.Clone(image.Env)
 	for _, v := range c.GetEnvs() {
 		if !utf8.Valid(v.GetValue()) || slices.Contains(v.GetValue(), 0) {
 			return nil, nil, refuse("value of environment variable %q with NUL or invalid UTF-8", v.GetKey())
@@ -259,9 +259,7 @@ func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others [
 		}
 		all = append(all, Variable{v.GetKey(), string(v.GetValue())})
 	}
-	for _, v := range append(slices.Clone(image.Env), all...) {
-		env = append(slices.DeleteFunc(env, func(old Variable) bool { return old.Name == v.Name }), v)
-	}
+	env = lastOfEachName(all)
 	allowed := variableName()
 	for _, v := range env {
 		if !allowed.MatchString(v.Name) {
@@ -269,4 +267,17 @@ func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others [
 		}
 	}
 	return slices.DeleteFunc(env, func(v Variable) bool { return !allowed.MatchString(v.Name) }), others, nil
+}
+
+// lastOfEachName returns the variables whose names do not come again.
+func lastOfEachName(all []Variable) (last []Variable) {
+	seen := make(map[string]bool)
+	for _, v := range slices.Backward(all) {
+		if !seen[v.Name] {
+			last = append(last, v)
+		}
+		seen[v.Name] = true
+	}
+	slices.Reverse(last)
+	return last
 }

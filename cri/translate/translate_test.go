@@ -3,11 +3,13 @@ package translate
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/names"
@@ -139,6 +141,29 @@ func TestIsolatorsAreWhatIsAskedFor(t *testing.T) {
 				t.Errorf("%s, %v, want %s", text, err, test.want)
 			}
 		})
+	}
+}
+
+// A request of 16 MiB holds so many names. Comparing each with all others takes a minute.
+func TestManyNamesTakeNoMinute(t *testing.T) {
+	var names []string
+	var variables []*runtimeapi.KeyValue
+	for i := range 200_000 {
+		names = append(names, fmt.Sprint("N", i))
+		variables = append(variables, &runtimeapi.KeyValue{Key: names[i]})
+	}
+	begin := time.Now()
+	pod, err := Container(config(func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+		c.Envs = append(variables, &runtimeapi.KeyValue{Key: "N1", Value: []byte("last")})
+		s.Capabilities = &runtimeapi.Capability{AddCapabilities: slices.Repeat([]string{"KILL"}, 50_000), DropCapabilities: append(names[:50_000], "KILL")}
+	}), facts())
+	if took := time.Since(begin); err != nil || took > 10*time.Second {
+		t.Errorf("after %s: %v", took, err)
+	}
+	for _, want := range []string{`{"name":"N199999","value":""},{"name":"N1","value":"last"}]`, `{"set":["CAP_CHOWN","CAP_KILL"]}`} {
+		if !strings.Contains(string(pod.Manifest), want) {
+			t.Errorf("the manifest has no %s", want)
+		}
 	}
 }
 
