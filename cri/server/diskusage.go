@@ -98,7 +98,7 @@ type walk struct {
 type inode struct{ dev, ino uint64 }
 
 const (
-	deepest    = 10_000  // folders in each other; each has a descriptor. What is below is left out
+	deepest    = 1_000   // folders in each other; each has a descriptor and names. What is below is left out
 	mostLinked = 1 << 20 // files of several names that count once; more count with each name
 )
 
@@ -124,7 +124,7 @@ func (w *walk) enter(at int, name string, depth int) {
 	folder := os.NewFile(uintptr(fd), name)
 	defer folder.Close()
 	for time.Now().Before(w.until) {
-		names, err := folder.Readdirnames(256) // and not all: there may be millions
+		names, err := folder.Readdirnames(32) // and not all: there may be millions
 		for _, name := range names {
 			if w.count(fd, name) {
 				w.enter(fd, name, depth+1)
