@@ -90,7 +90,7 @@ func (r *reader) readFiles(ctx context.Context, numbers []uint64) error {
 			return err
 		}
 	}
-	for number := numbers[0]; number != 0; {
+	for number := max(numbers[0], r.first().file); number != 0; {
 		if number, err = r.readFile(ctx, number, end); err != nil {
 			return err
 		}
@@ -132,7 +132,10 @@ func (r *reader) readFile(ctx context.Context, number uint64, end position) (nex
 		return 0, err
 	}
 	defer f.Close()
-	src := &source{ReaderAt: f, number: number, offset: r.firstOffset(number)}
+	src := &source{ReaderAt: f, number: number}
+	if first := r.first(); first.file == number {
+		src.offset = first.offset
+	}
 	if !r.opts.Follow && number == end.file {
 		src.ReaderAt = io.NewSectionReader(f, 0, end.offset)
 	}
@@ -150,16 +153,12 @@ func (r *reader) readFile(ctx context.Context, number uint64, end position) (nex
 	return r.successor(number)
 }
 
-// firstOffset returns the lowest offset that the first wanted record of a file may have.
-func (r *reader) firstOffset(number uint64) int64 {
-	first := r.start[Stdout]
-	if r.start[Stderr].before(first) {
-		first = r.start[Stderr]
+// first returns where the first wanted record may be.
+func (r *reader) first() position {
+	if r.start[Stderr].before(r.start[Stdout]) {
+		return r.start[Stderr]
 	}
-	if first.file == number {
-		return first.offset
-	}
-	return 0
+	return r.start[Stdout]
 }
 
 // source is the file being read.

@@ -148,6 +148,20 @@ func TestReadSelectsByItsOptions(t *testing.T) {
 	}
 }
 
+// The last lines of a large log are read at once: to read 1 TiB takes hours.
+func TestATailReadsNoOlderFiles(t *testing.T) {
+	dir := writeFiles(t, "", at1+"stdout F old\n"+at2+"stdout F new\n")
+	if err := os.Truncate(fileName(dir, 1), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var got output
+	if err := Read(ctx, dir, ReadOptions{Tail: 1}, got.entry); err != nil || got.all.String() != "new\n" {
+		t.Errorf("%q, %v", got.all.String(), err)
+	}
+}
+
 func second(s int) time.Time { return time.Date(2026, 11, 21, 3, 0, s, 0, time.UTC) }
 
 func TestReadOfAMissingFolderIsAnError(t *testing.T) {
