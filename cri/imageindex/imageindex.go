@@ -3,7 +3,6 @@
 package imageindex
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,11 +41,7 @@ func (x *Index) read() (map[string]Image, error) {
 }
 
 func (x *Index) write(all map[string]Image) error {
-	data, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	if err := jsonfile.Replace(x.path, data, true); err != nil {
+	if err := jsonfile.WriteSynced(x.path, all); err != nil {
 		return fmt.Errorf("write index of images: %w", err)
 	}
 	return nil

@@ -33,25 +33,35 @@ func IsDamage(err error) bool {
 
 // Write replaces the file by way of PATH.new, mode 0600, which a process that was killed may leave to the next one:
 // there must be only one writer at a time. It does not sync: after a power loss the file may be damaged.
-func Write(path string, value any) error {
+func Write(path string, value any) error { return write(path, value, false) }
+
+// WriteSynced is Write for a file that is whole also after a power loss.
+func WriteSynced(path string, value any) error { return write(path, value, true) }
+
+func write(path string, value any, sync bool) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return replace(path, file, data, sync)
 }
 
 // Replace replaces a file by one with the data, mode 0600, and with sync also in a power loss. Several processes may
-// do so at once; the last one wins.
+// do so at once; the last one wins. A process that is killed leaves PATH.new-NUMBER.
 func Replace(path string, data []byte, sync bool) error {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(data)
+	return replace(path, file, data, sync)
+}
+
+func replace(path string, file *os.File, data []byte, sync bool) error {
+	_, err := file.Write(data)
 	if err == nil && sync {
 		err = file.Sync()
 	}

@@ -17,6 +17,9 @@ func TestAFileIsReplacedOrStaysAsItWas(t *testing.T) {
 	if err := Read(path, &got); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
+	if err := errors.Join(WriteSynced(path, []int{0}), os.WriteFile(path+".new", []byte("what a killed process has left"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range [][]int{{1, 2}, {3}} {
 		if err := errors.Join(Write(path, want), Read(path, &got)); err != nil || len(got) != len(want) || got[0] != want[0] {
 			t.Errorf("%v, %v, want %v", got, err, want)
