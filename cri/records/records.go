@@ -130,6 +130,9 @@ type Container struct {
 	Failed     time.Time `json:"failed,omitzero"`
 }
 
+// StartTried reports whether the container has been started or could not be: it is not started again.
+func (c Container) StartTried() bool { return c.PodUUID != "" || c.StartError != "" }
+
 // PodPIDs is a value of Container.PIDs.
 const PodPIDs = "pod"
 

@@ -147,8 +147,8 @@ func attach(at *os.File, b records.Bind) error {
 	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", int(at.Fd()), "", empty))
 }
 
-// Decompose unmounts what Compose has mounted in dir, and removes dir. It may be repeated. It never removes what is
-// in a folder: those of the host are not its own.
+// Decompose unmounts what Compose has mounted in dir, and removes dir. It may be repeated, also at the same time. It
+// never removes what is in a folder: those of the host are not its own.
 func Decompose(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,9 +159,12 @@ func Decompose(dir string) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if err := errors.Join(unmount(path), os.Remove(path)); err != nil {
+		if err := errors.Join(unmount(path), os.Remove(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove mounts of container: %w", err)
 		}
 	}
-	return os.Remove(dir)
+	if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -45,7 +45,7 @@ func (s *Server) StartContainer(
 	if record, err = s.records.Container(record.ID); err != nil {
 		return nil, err
 	}
-	if record.PodUUID != "" || record.StartError != "" {
+	if record.StartTried() {
 		return nil, fmt.Errorf("container %s was already started", record.ID)
 	}
 	err = s.start(ctx, &record)

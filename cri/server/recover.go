@@ -23,7 +23,7 @@ import (
 type leftovers struct {
 	unfinished []records.Sandbox // sandboxes
 	pods       []*pods.Pod       // that no container has
-	mounts     []string          // folders of composed mounts that no container has
+	mounts     []string          // folders of composed mounts that no container needs
 }
 
 // recoverTime is how long the removal of a leftover may take, and that of all while kubelet waits for the socket: the
@@ -171,6 +171,7 @@ func (s *Server) findStrayPods() ([]*pods.Pod, error) {
 	}), err
 }
 
+// findStrayMounts returns the composed mounts that no container needs for its start.
 func (s *Server) findStrayMounts() (dirs []string, err error) {
 	dir := s.composedDir("")
 	entries, err := os.ReadDir(dir)
@@ -178,7 +179,8 @@ func (s *Server) findStrayMounts() (dirs []string, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		if _, err := s.records.Container(e.Name()); errors.Is(err, records.ErrNotFound) {
+		c, err := s.records.Container(e.Name())
+		if errors.Is(err, records.ErrNotFound) || err == nil && c.StartTried() {
 			dirs = append(dirs, filepath.Join(dir, e.Name()))
 		}
 	}

@@ -111,6 +111,29 @@ func TestPodsInTheirStartAreRemoved(t *testing.T) {
 	}
 }
 
+// Composed mounts keep volumes in use: those stay that a container needs for its start.
+func TestMountsStayForAContainerThatCanStart(t *testing.T) {
+	dir := t.TempDir()
+	store, err := records.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{records: store, pods: pods.Open(dir, "kurma-cri-test"), config: Config{State: dir}}
+	for name, c := range map[string]records.Container{
+		"created": {}, "killed in its start": {PodUUID: "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"}, "failed": {StartError: "no"},
+	} {
+		c.ID = records.NewID()
+		mounts := s.composedDir(c.ID)
+		if err := errors.Join(store.WriteContainer(c), os.MkdirAll(filepath.Join(mounts, "0"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		s.removeLeftovers(t.Context(), s.findLeftovers(t.Context()))
+		if _, err := os.Stat(mounts); (err == nil) != (name == "created") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // runMonitor writes a pod in that phase, whose monitor is a process that ends with the test.
 func runMonitor(t *testing.T, dir, uuid string, phase pods.Phase) {
 	t.Helper()

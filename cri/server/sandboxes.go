@@ -264,7 +264,8 @@ func (s *Server) stopSandbox(ctx context.Context, id string) error {
 	}
 	for _, c := range containers {
 		if pod, err := s.podOf(c); err == nil && (pod == nil || pod.Damage == nil && pod.Ended()) {
-			continue // its lock may be a removal's, which takes its time
+			s.removeMounts(c.ID) // of one that was not started, and will not be
+			continue             // its lock may be a removal's, which takes its time
 		}
 		if err := ignoreMissing(s.stopContainer(ctx, c.ID, 0)); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"kurma.io/stager/cri/records"
@@ -34,7 +35,7 @@ func TestCgroupParentsOfBothDrivers(t *testing.T) {
 }
 
 // A sandbox is stopped although one of its containers is removed meanwhile, and does not wait for the removal of one
-// that has ended.
+// that has ended. The mounts of one that was not started go.
 func TestASandboxIsStoppedWhileItsContainersAreRemoved(t *testing.T) {
 	const endedPod, runningPod = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c", "1b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
 	dir := t.TempDir()
@@ -42,13 +43,15 @@ func TestASandboxIsStoppedWhileItsContainersAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{records: store, pods: pods.Open(dir, "test"), sandboxes: new(sandboxes.Maker)}
+	s := &Server{records: store, pods: pods.Open(dir, "test"), sandboxes: new(sandboxes.Maker), config: Config{State: dir}}
 	writePod(t, dir, endedPod, pods.State{Phase: pods.Exited})
 	hold(t, writePod(t, dir, runningPod, pods.State{Phase: pods.Running}))
 	sandbox := records.Sandbox{ID: records.NewID(), Phase: records.Ready, Name: "pod", HostNetwork: true, HostIPC: true}
 	ended := records.Container{ID: records.NewID(), SandboxID: sandbox.ID, PodUUID: endedPod}
 	running := records.Container{ID: records.NewID(), SandboxID: sandbox.ID, PodUUID: runningPod}
-	if err := errors.Join(store.WriteSandbox(sandbox), store.WriteContainer(ended), store.WriteContainer(running)); err != nil {
+	created := records.Container{ID: records.NewID(), SandboxID: sandbox.ID}
+	if err := errors.Join(store.WriteSandbox(sandbox), store.WriteContainer(ended), store.WriteContainer(running),
+		store.WriteContainer(created), os.MkdirAll(filepath.Join(s.composedDir(created.ID), "0"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	removed, err := s.locks.take(t.Context(), running.ID)
@@ -77,6 +80,9 @@ func TestASandboxIsStoppedWhileItsContainersAreRemoved(t *testing.T) {
 	}
 	if r, err := store.Sandbox(sandbox.ID); err != nil || r.Phase != records.Stopped {
 		t.Errorf("%s, %v", r.Phase, err)
+	}
+	if _, err := os.Stat(s.composedDir(created.ID)); err == nil {
+		t.Error("mounts of a container that cannot start any more stay")
 	}
 }
 
