@@ -3,6 +3,7 @@
 //
 //	DIR/sandboxes/ID/sandbox.json    beside it the sandbox's pinned namespaces and files, see package sandboxes
 //	DIR/containers/ID/container.json
+//	DIR/containers/ID/pod.json       what only its start needs
 package records
 
 import (
@@ -103,11 +104,9 @@ type Container struct {
 
 	LogPath string `json:"logPath,omitempty"` // on the host
 
-	App          string          `json:"app"` // the name of the pod's app
-	Manifest     json.RawMessage `json:"manifest"`
-	StagerConfig json.RawMessage `json:"stagerConfig"`
-	StopSignal   int             `json:"stopSignal"`
-	TTY          bool            `json:"tty,omitempty"`
+	App        string `json:"app"` // the name of the pod's app
+	StopSignal int    `json:"stopSignal"`
+	TTY        bool   `json:"tty,omitempty"`
 
 	// Mounts, Resources and User are parts of the status, in the CRI's JSON.
 	Mounts      []json.RawMessage `json:"mounts,omitempty"`

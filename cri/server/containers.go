@@ -58,14 +58,6 @@ func (s *Server) StartContainer(
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// removeMounts removes the host's mounts of a container that is not started again. Its pod has copies of them, and they
-// would keep volumes in use after the container's end.
-func (s *Server) removeMounts(id string) {
-	if err := sandboxes.Decompose(s.composedDir(id)); err != nil {
-		slog.Warn("mounts of container stay until it is removed", "container", id, "error", err)
-	}
-}
-
 // start starts the container's pod. The record has the pod's UUID before the pod starts: a server that was killed
 // leaves no pod that none knows.
 func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
@@ -110,11 +102,15 @@ func (s *Server) killStarted(ctx context.Context, pod *pods.Pod) error {
 func (s *Server) launch(
 	ctx context.Context, sandbox records.Sandbox, r records.Container, pids *os.File,
 ) (launch *daemon.Launch, err error) {
-	d, err := s.openDaemon(r)
+	pod, err := s.records.Pod(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	options := podOptions(r, sandbox.Cgroup)
+	d, err := s.openDaemon(pod)
+	if err != nil {
+		return nil, err
+	}
+	options := podOptions(r, pod, sandbox.Cgroup)
 	if pids != nil {
 		options.PIDNamespace = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pids.Fd())
 	}

@@ -2,19 +2,32 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/cri/translate"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// Every list reads all records, and a manifest may have many MB.
+func TestARecordHasNoManifest(t *testing.T) {
+	var pod translate.Pod
+	pod.Manifest = json.RawMessage(`{"acVersion":"0.8.11"}`)
+	text, err := json.Marshal(recordOf(records.Sandbox{}, new(runtimeapi.ContainerConfig), translate.Facts{}, pod))
+	if err != nil || strings.Contains(string(text), "acVersion") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
 
 // A pod that has the folder of logs as a volume has no other file made by a link, holds up no call by a pipe, and has no
 // device opened.

@@ -56,9 +56,6 @@ func (s *Server) CreateContainer(
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
 	}
-	if err := s.records.WriteContainer(record); err != nil {
-		return nil, errors.Join(err, sandboxes.Decompose(s.composedDir(record.ID)), s.records.RemoveContainer(record.ID))
-	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, sandbox.ID))
 	return &runtimeapi.CreateContainerResponse{ContainerId: record.ID}, nil
 }
@@ -77,19 +74,22 @@ func (s *Server) checkName(sandbox string, m *runtimeapi.ContainerMetadata) erro
 	return nil
 }
 
-// newContainer decides what the container is. Sources are those of resolveSources.
+// newContainer makes the container, or after an error nothing. Sources are those of resolveSources.
 func (s *Server) newContainer(
 	ctx context.Context, sandbox records.Sandbox, c *runtimeapi.ContainerConfig, sources map[string]string,
 ) (records.Container, error) {
 	id := records.NewID()
 	record, err := s.decide(ctx, id, sandbox, c, sources)
+	if err == nil {
+		err = s.records.WriteContainer(record)
+	}
 	if err != nil {
-		err = errors.Join(err, sandboxes.Decompose(s.composedDir(id)))
+		err = errors.Join(err, sandboxes.Decompose(s.composedDir(id)), s.records.RemoveContainer(id))
 	}
 	return record, err
 }
 
-// decide decides about a container with that ID, and mounts what it needs on the host.
+// decide decides about a container with that ID, mounts what it needs on the host, and keeps its pod.
 func (s *Server) decide(
 	ctx context.Context, id string, sandbox records.Sandbox, c *runtimeapi.ContainerConfig, sources map[string]string,
 ) (records.Container, error) {
@@ -120,7 +120,10 @@ func (s *Server) decide(
 	if err := sandboxes.Compose(facts.ComposedDir, pod.Composed); err != nil {
 		return record, err
 	}
-	return record, s.validate(ctx, record)
+	if err := s.validate(ctx, record, pod.Pod); err != nil {
+		return record, err
+	}
+	return record, s.records.WritePod(id, pod.Pod)
 }
 
 // digestOf returns HOST/NAME@DIGEST of an image, by the first registry that it was pulled from; "" for none.
@@ -141,8 +144,7 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 		Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
 		Image: c.GetImage().GetImage(), ImageSpec: c.GetImage().GetUserSpecifiedImage(),
 		ImageID: facts.Image.ID, LogPath: facts.LogPath,
-		App: pod.App, Manifest: pod.Manifest, StagerConfig: pod.StagerConfig, StopSignal: pod.StopSignal, Limits: pod.Limits,
-		PIDs:        pod.PIDs,
+		App: pod.App, StopSignal: pod.StopSignal, Limits: pod.Limits, PIDs: pod.PIDs,
 		HostVolumes: pod.HostVolumes,
 		TTY:         c.GetTty(),
 		Resources:   encode(c.GetLinux().GetResources()), User: encode(pod.User),
@@ -174,6 +176,14 @@ func (s *Server) warnAppArmor(c *runtimeapi.ContainerConfig) {
 // composedDir is the folder of a container's composed mounts.
 func (s *Server) composedDir(id string) string { return filepath.Join(s.config.State, "mounts", id) }
 
+// removeMounts removes the host's mounts of a container that is not started again. Its pod has copies of them, and they
+// would keep volumes in use after the container's end.
+func (s *Server) removeMounts(id string) {
+	if err := sandboxes.Decompose(s.composedDir(id)); err != nil {
+		slog.Warn("mounts of container stay until it is removed", "container", id, "error", err)
+	}
+}
+
 // encode returns a part of a status as JSON; nil for none.
 func encode[M interface {
 	proto.Message
@@ -191,12 +201,12 @@ func encode[M interface {
 }
 
 // validate decides about the container's pod as the stager will, and refuses what the stager would change.
-func (s *Server) validate(ctx context.Context, r records.Container) error {
-	d, err := s.openDaemon(r)
+func (s *Server) validate(ctx context.Context, r records.Container, pod records.Pod) error {
+	d, err := s.openDaemon(pod)
 	if err != nil {
 		return err
 	}
-	v, _, err := d.Validate(ctx, podOptions(r, ""))
+	v, _, err := d.Validate(ctx, podOptions(r, pod, ""))
 	if err != nil {
 		return err
 	}
@@ -209,18 +219,18 @@ func (s *Server) validate(ctx context.Context, r records.Container) error {
 	return nil
 }
 
-// openDaemon opens the launcher's library with the configuration of the container's stager.
-func (s *Server) openDaemon(r records.Container) (*daemon.Daemon, error) {
+// openDaemon opens the launcher's library with the configuration of the pod's stager.
+func (s *Server) openDaemon(pod records.Pod) (*daemon.Daemon, error) {
 	programs := daemon.Programs{
 		Monitor: monitor(), Starter: []string{runtimeName, StartCommand},
 	}
-	return daemon.Open(s.config.daemon(r.StagerConfig), daemon.Options{Programs: programs})
+	return daemon.Open(s.config.daemon(pod.StagerConfig), daemon.Options{Programs: programs})
 }
 
-func podOptions(r records.Container, cgroup string) daemon.PodOptions {
+func podOptions(r records.Container, pod records.Pod, cgroup string) daemon.PodOptions {
 	options := podplan.Options{Name: r.ID, HostVolumes: podplan.HostVolumes(r.HostVolumes)}
 	return daemon.PodOptions{
-		Manifest: r.Manifest, File: r.Name + ".json", Options: options, CgroupParent: cgroup, Detached: true,
+		Manifest: pod.Manifest, File: r.Name + ".json", Options: options, CgroupParent: cgroup, Detached: true,
 		ChangingLimits: true, // by kubelet, with a pod's resize
 	}
 }

@@ -91,15 +91,14 @@ type Facts struct {
 
 // Pod is a container as a pod.
 type Pod struct {
-	App          string
-	Manifest     json.RawMessage // appc's pod manifest
-	StagerConfig json.RawMessage
-	StopSignal   int
-	Limits       records.Limits
-	PIDs         string         // see records.Container
-	Composed     []records.Tree // mounted in Facts.ComposedDir, by their names, before the pod starts
-	HostVolumes  records.HostVolumes
-	User         *runtimeapi.LinuxContainerUser // nil if it has names
+	records.Pod
+	App         string
+	StopSignal  int
+	Limits      records.Limits
+	PIDs        string         // see records.Container
+	Composed    []records.Tree // mounted in Facts.ComposedDir, by their names, before the pod starts
+	HostVolumes records.HostVolumes
+	User        *runtimeapi.LinuxContainerUser // nil if it has names
 }
 
 // Container decides how a container becomes a pod.
