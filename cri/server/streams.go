@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
 )
 
 // Exec implements the CRI.
@@ -60,7 +61,7 @@ func (s streamRuntime) Exec(
 	command := daemon.Command{Exec: words, TTY: tty, Terminal: "xterm"}
 	code, err := s.command(ctx, pod, app, command, streams{in, out, errOut, tty, sizes})
 	if err == nil && code != 0 {
-		err = exitError(code)
+		err = utilexec.CodeExitError{Err: fmt.Errorf("exit status %d", code), Code: code}
 	}
 	return err
 }
@@ -79,14 +80,6 @@ func (s streamRuntime) Attach(
 	})
 	return err
 }
-
-// exitError is the exit status of a command, as package remotecommand passes it on.
-type exitError int
-
-func (e exitError) Error() string   { return fmt.Sprintf("exit status %d", int(e)) }
-func (e exitError) String() string  { return e.Error() }
-func (e exitError) Exited() bool    { return true }
-func (e exitError) ExitStatus() int { return int(e) }
 
 // streams are a client's. Those that the client has not asked for are nil.
 type streams struct {
