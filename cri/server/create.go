@@ -185,12 +185,8 @@ func (s *Server) removeMounts(id string) {
 }
 
 // encode returns a part of a status as JSON; nil for none.
-func encode[M interface {
-	proto.Message
-	comparable
-}](message M) json.RawMessage {
-	var none M
-	if message == none {
+func encode(message proto.Message) json.RawMessage {
+	if !message.ProtoReflect().IsValid() {
 		return nil
 	}
 	text, err := protojson.Marshal(message)
