@@ -108,8 +108,8 @@ func newServer(s *Server) *grpc.Server {
 // maxMessage is what kubelet's client takes, in bytes.
 const maxMessage = 16 << 20
 
-// openState makes the folder dir, if need be, and returns its absolute path without symbolic links: a host volume, as what is
-// in it can be, has none.
+// openState makes the folder dir, if need be, and returns its absolute path without symbolic links: a host volume, as
+// what is in it can be, has none.
 func openState(dir string) (string, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
