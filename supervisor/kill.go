@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -33,15 +34,11 @@ func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Si
 			_ = child.Signal(request)
 			_ = child.Signal(syscall.SIGCONT)
 		case <-end.forced:
-			if err := c.Kill(); err != nil {
-				return true, err
-			}
-			select {
-			case <-child.Done():
+			err := killUntilEmpty(c, child.Done())
+			if closed(child.Done()) {
 				return true, nil
-			case <-time.After(killLimit):
-				return true, fmt.Errorf("process %d survives SIGKILL", child.PID())
 			}
+			return true, fmt.Errorf("kill process %d: %w", child.PID(), err)
 		}
 	}
 }
@@ -61,30 +58,30 @@ func killUntil(c spec.Container, done <-chan struct{}) {
 }
 
 // killUntilEmpty kills the processes in a container's cgroup until idle is closed and
-// none is left: a process that is being started may escape a single Kill.
+// none is left: a process that is being started may escape a single Kill, and a call may fail, as
+// when the machine has no more descriptors for a moment.
 func killUntilEmpty(c spec.Container, idle <-chan struct{}) error {
 	retry := time.NewTicker(killInterval)
 	defer retry.Stop()
 	limit := time.After(killLimit)
 	tooLong := errors.New("some survive SIGKILL")
 	for {
-		if err := c.Kill(); err != nil {
-			return err
-		}
+		killErr := c.Kill()
 		select {
 		case <-idle:
 		case <-retry.C:
 			continue
 		case <-limit:
-			return tooLong
+			return cmp.Or(killErr, tooLong)
 		}
-		if pids, err := c.PIDs(); err != nil || len(pids) == 0 {
-			return err
+		pids, err := c.PIDs()
+		if err == nil && len(pids) == 0 {
+			return nil
 		}
 		select {
 		case <-retry.C:
 		case <-limit:
-			return tooLong
+			return cmp.Or(killErr, err, tooLong)
 		}
 	}
 }

@@ -14,32 +14,61 @@ import (
 	"kurma.io/stager/tests/children"
 )
 
-// leaky is a container of which the first Kill misses what is just forked.
+// leaky is a container of which the first Kill misses what is just forked. If first is not nil, the first Kill and the
+// first PIDs fail.
 type leaky struct {
 	*fake
-	kills int
+	first        error
+	kills, looks int
 }
 
 func (l *leaky) Kill() error {
 	if l.kills++; l.kills == 1 {
-		return nil
+		return l.first
 	}
 	return l.fake.Kill()
 }
 
+func (l *leaky) PIDs() ([]int, error) {
+	if l.looks++; l.looks == 1 && l.first != nil {
+		return nil, l.first
+	}
+	return l.fake.PIDs()
+}
+
 func TestNothingOutlivesTheMainProcess(t *testing.T) {
 	b := newFakes(t)
-	pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Grace: time.Minute, Apps: []App{{
-		Name: "app",
-		Main: func() (spec.Container, error) {
-			c, err := b.make("/bin/sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1001 & exit 3")
-			return &leaky{fake: c}, err
-		},
-	}}})
-	if code, err := pod.wait(); code != 3 || err != nil {
-		t.Errorf("Run() = %d, %v", code, err)
+	refused := errors.New("too many open files")
+	for _, test := range []struct {
+		name, end string
+		first     error
+		stop      bool
+		want      int
+	}{
+		{name: "a call misses", end: "exit 3", want: 3},
+		{name: "a call fails", end: "exit 3", first: refused, want: 3},
+		{name: "a call fails at a forced stop", end: "sleep 1002", first: refused, stop: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out := newLog()
+			app := App{Name: "app", Main: func() (spec.Container, error) {
+				c, err := b.make("/bin/sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1001 & "+test.end)
+				return &leaky{fake: c, first: test.first}, err
+			}}
+			logger := slog.New(slog.NewTextHandler(out, nil))
+			pod := start(t, Config{Log: logger, Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{app}})
+			if test.stop {
+				pod.up().end()
+			}
+			if code, err := pod.wait(); code != test.want || err != nil {
+				t.Errorf("Run() = %d, %v", code, err)
+			}
+			if log := out.String(); strings.Contains(log, "level=ERROR") {
+				t.Errorf("log %s", log)
+			}
+			children.AwaitNone(t)
+		})
 	}
-	children.AwaitNone(t)
 }
 
 // A command that waits for its turn gives up when the app ends.
