@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +38,7 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	if err != nil {
 		return supervisor.App{}, fmt.Errorf("open log: %w", err)
 	}
-	ended := sync.OnceFunc(func() { p.endLog(app.Name, writer) })
+	ended := sync.OnceFunc(func() { p.endApp(app.Name, writer) })
 	p.Undo(func() error { ended(); return nil })
 	stdio := p.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
@@ -82,11 +83,18 @@ func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) 
 	return crilog.Open(filepath.Join(names.LogDir, app), options)
 }
 
-// endLog closes the log of an app that will not run again, so that clients that follow the log
-// end.
-func (p *Pod) endLog(app string, log appLog) {
+// endApp closes what is open for an app that will not run again: its sockets, so that clients are refused; the
+// daemon's files, so that the daemon reads the end of a pipe; the log, so that clients that follow the log end.
+func (p *Pod) endApp(app string, log appLog) {
 	p.journal.EndLines(app)
-	if err := soon(log.Close); err != nil {
+	stdio := p.Inherited.Stdio[app]
+	err := soon(func() error {
+		for _, f := range slices.Concat(p.sockets[app], stdio[:]) {
+			_ = f.Close() // nil is none
+		}
+		return log.Close()
+	})
+	if err != nil {
 		p.Log.Error("end log", "app", app, "error", err)
 	}
 }

@@ -148,7 +148,7 @@ func TestAHangingLogDoesNotKeepThePod(t *testing.T) {
 		log := hangingLog(make(chan struct{}))
 		defer close(log)
 		p := &Pod{Parts: Parts{Log: slog.New(slog.DiscardHandler)}, journal: new(journal.Journal)}
-		p.endLog("a", log)
+		p.endApp("a", log)
 	})
 }
 

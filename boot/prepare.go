@@ -86,7 +86,7 @@ func openSockets(_ context.Context, p *Pod) error {
 		files, err := activation.OpenSockets(app.Sockets)
 		p.sockets[app.Name] = files
 		for _, f := range files {
-			p.Undo(f.Close)
+			p.Undo(func() error { _ = f.Close(); return nil }) // the app's end has closed it, unless a step fails
 		}
 		if err != nil {
 			return fmt.Errorf("app %q: %w", app.Name, err)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // inNetwork runs f on a thread in the pod's network namespace.
@@ -93,6 +96,26 @@ func checkNoSockets(t *testing.T, p *testPod) {
 	text, _, _ = strings.Cut(p.callIn("logs", "web"), "end\n")
 	if strings.Contains(text, "LISTEN_") || !strings.HasSuffix(text, "\n0\n1\n2\n3\n") {
 		t.Errorf("a handler has\n%s", text)
+	}
+}
+
+// The pod goes on, but nothing waits for an app that has ended for good.
+func TestWhatAnAppInheritsEndsWithIt(t *testing.T) {
+	p := launch(t, []testApp{
+		{Name: "web", App: map[string]any{"exec": []string{"/bin/echo", "last"}, "ports": ports("http", "tcp", 80, 1)}},
+	}, withConfig("exitPolicy", "never"))
+	p.isReady()
+	surroundings.Eventually(t, "a refused client", func() bool {
+		return errors.Is(p.inNetwork(func() error {
+			conn, err := net.Dial("tcp", "127.0.0.1:80")
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		}), unix.ECONNREFUSED)
+	})
+	if output, err := io.ReadAll(p.output["web"]); string(output) != "last\n" || err != nil {
+		t.Errorf("the pipe of stdout has %q, %v", output, err)
 	}
 }
 

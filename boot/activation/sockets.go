@@ -41,7 +41,7 @@ func withoutVariables(env []string, names ...string) []string {
 
 // OpenSockets opens the sockets in the pod's network namespace, on all addresses, for IPv4 and
 // if possible also IPv6. The caller closes them, also after an error. The supervisor opens the
-// sockets once for the life of the pod: a client that connects while the app restarts waits
+// sockets once for all runs of the app: a client that connects while the app restarts waits
 // for the app.
 func OpenSockets(sockets []plan.Socket) ([]*os.File, error) {
 	var files []*os.File
