@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"kurma.io/stager/callins"
@@ -60,6 +59,9 @@ func runApps(ctx context.Context, p *Pod) error {
 	return nil
 }
 
+// lastStatus is the file of the apps' last states.
+const lastStatus = names.LogDir + "/" + names.LastStatus
+
 // writeLastStatus keeps the apps' last states beside their logs, for a daemon that answers status
 // after the pod's end.
 func (p *Pod) writeLastStatus() error {
@@ -67,7 +69,7 @@ func (p *Pod) writeLastStatus() error {
 	if err != nil {
 		return err
 	}
-	return soon(func() error { return os.WriteFile(filepath.Join(names.LogDir, names.LastStatus), text, 0o640) })
+	return soon(func() error { return os.WriteFile(lastStatus, text, 0o640) })
 }
 
 // ready reports to the daemon that the pod is up: the daemon reads end of file when the

@@ -208,6 +208,9 @@ func goroutines() (running []string) {
 	return running
 }
 
+// earlier is the last status of an earlier pod in the root of a trial with an obstacle.
+const earlier = `{"a":{"exited":true,"exitCode":0}}`
+
 // leftBehind returns what is left of the pod. open are the descriptors before the pod.
 func leftBehind(open []string) (left []string) {
 	var running []string
@@ -222,6 +225,9 @@ func leftBehind(open []string) (left []string) {
 		case d != "/": // the claim of the root, until the process ends
 			left = append(left, "descriptor of "+d)
 		}
+	}
+	if text, _ := os.ReadFile(lastStatus); string(text) == earlier {
+		left = append(left, lastStatus)
 	}
 	groups, _ := filepath.Glob(names.CgroupDir + "/*/cgroup.procs")
 	left = append(left, groups...)
@@ -254,7 +260,8 @@ func supervise(text []byte) error {
 		Drivers: []unionfs.Driver{plain{}}, Waiter: waiter{},
 	}
 	if c.Break != "" {
-		if err := obstacles()[c.Break].put(&parts); err != nil {
+		err := errors.Join(os.MkdirAll(names.LogDir, 0o755), os.WriteFile(lastStatus, []byte(earlier), 0o640))
+		if err := errors.Join(err, obstacles()[c.Break].put(&parts)); err != nil {
 			return err
 		}
 	}

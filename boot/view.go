@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -17,8 +18,12 @@ import (
 )
 
 // makeView makes the supervisor's own mounts, which vanish with it, and sets the pod's hostname
-// and kernel parameters.
+// and kernel parameters. It removes the last states of an earlier pod in this root: a daemon would take them for this
+// pod's, if this pod does not start.
 func makeView(_ context.Context, p *Pod) error {
+	if err := os.Remove(lastStatus); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the last states of an earlier pod: %w", err)
+	}
 	if err := mountProc(p.Plan.Namespaces); err != nil {
 		return err
 	}
