@@ -60,7 +60,7 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	signals := make(chan os.Signal, 64) // a burst must not lose one
-	signal.Notify(signals, forwarded...)
+	notifyForwarded(signals)
 	defer signal.Stop(signals)
 	if set.TTY {
 		req := request{App: app, Term: os.Getenv("TERM")}
@@ -71,6 +71,16 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 		return runTerminal(ctx, c, s, signals)
 	}
 	return runPipes(ctx, c, s, app, text, signals)
+}
+
+// notifyForwarded leaves out SIGHUP if the call-in was started to ignore it, as under nohup(1): the command is to
+// survive the hangup also. A shell has its background jobs ignore SIGINT and SIGQUIT, which a daemon may still send.
+func notifyForwarded(signals chan<- os.Signal) {
+	for _, sig := range forwarded {
+		if sig != unix.SIGHUP || !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
 }
 
 // finishRun ends the call that s has begun.

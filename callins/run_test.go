@@ -200,23 +200,35 @@ func TestRunForwardsSignals(t *testing.T) {
 	}
 }
 
-func TestRunForwardsAnIgnoredSignal(t *testing.T) {
+// A shell has its background jobs ignore SIGINT, and nohup its command SIGHUP.
+func TestRunForwardsAnIgnoredSignalButAHangup(t *testing.T) {
 	p := newPod(t, sleeper)
-	cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
-	// As a shell does for what it runs in the background.
-	cmd.Args = []string{"sh", "-c", `trap "" INT; exec "$0" app`, cmd.Path}
-	cmd.Path = "/bin/sh"
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	readUntil(t, stdout, "ready\n")
-	cmd.Process.Signal(unix.SIGINT)
-	if got := exitCode(t, cmd.Wait()); got != 130 {
-		t.Errorf("exit code %d, want 130", got)
+	for ignored, test := range map[string]struct {
+		signals []os.Signal
+		want    int
+	}{
+		"INT": {[]os.Signal{unix.SIGINT}, 130},
+		"HUP": {[]os.Signal{unix.SIGHUP, unix.SIGTERM}, 143},
+	} {
+		t.Run(ignored, func(t *testing.T) {
+			cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
+			cmd.Args = []string{"sh", "-c", `trap "" ` + ignored + `; exec "$0" app`, cmd.Path}
+			cmd.Path = "/bin/sh"
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			readUntil(t, stdout, "ready\n")
+			for _, sig := range test.signals {
+				cmd.Process.Signal(sig)
+			}
+			if got := exitCode(t, cmd.Wait()); got != test.want {
+				t.Errorf("exit code %d, want %d", got, test.want)
+			}
+		})
 	}
 }
 

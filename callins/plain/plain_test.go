@@ -444,6 +444,24 @@ func TestSignalsArePassedToTheCommand(t *testing.T) {
 	wantEnd(t, c, 143, "C", "", "")
 }
 
+// nohup(1) ignores SIGHUP.
+func TestAnIgnoredHangupIsNotPassedToTheCommand(t *testing.T) {
+	f := newFake(t)
+	c := f.call(names.Run, "app")
+	c.cmd.Args[4] = "trap '' HUP; " + c.cmd.Args[4]
+	c.start(settings)
+	s := f.accept(runRequest)
+	s.reply(started)
+	for _, sig := range []unix.Signal{unix.SIGHUP, unix.SIGINT} {
+		if err := unix.Kill(c.cmd.Process.Pid, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.expect(`{"signal":2}`)
+	s.reply(`{"kind":"exit","code":130}`)
+	wantEnd(t, c, 130, "C", "", "")
+}
+
 func TestASignalEndsACallWhoseCommandDoesNotStart(t *testing.T) {
 	f := newFake(t)
 	c := f.call(names.Run, "app")

@@ -122,15 +122,18 @@ static int take_settings(struct call *call)
 	return 0;
 }
 
-/* The signals are those of forwarded in callins/run.go. */
+/* The signals are those of forwarded in callins/run.go, without a SIGHUP that is ignored, as notifyForwarded there. */
 static int watch_signals(struct call *call)
 {
 	static const int passed[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
+	struct sigaction hangup;
 	size_t i;
 
 	sigemptyset(&call->passed);
 	for (i = 0; i < sizeof(passed) / sizeof(*passed); i++)
 		sigaddset(&call->passed, passed[i]);
+	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
+		sigdelset(&call->passed, SIGHUP);
 	call->signals = signalfd(-1, &call->passed, SFD_CLOEXEC | SFD_NONBLOCK);
 	return call->signals >= 0;
 }
