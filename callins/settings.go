@@ -3,6 +3,7 @@ package callins
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -90,9 +91,10 @@ func (s settings) validateNUL() error {
 }
 
 func (s settings) validateEnvironment() error {
+	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString // appc's rule
 	seen := make(map[string]bool, len(s.Environment))
 	for _, v := range s.Environment {
-		if !validName(v.Name) {
+		if !isName(v.Name) {
 			return fmt.Errorf(`settings: "environment" has the name %q, want letters, digits, "_", "." and "-"`, v.Name)
 		}
 		if seen[v.Name] {
@@ -101,19 +103,6 @@ func (s settings) validateEnvironment() error {
 		seen[v.Name] = true
 	}
 	return nil
-}
-
-// validName is appc's rule for environment names: ^[A-Za-z_][A-Za-z_0-9.-]*$.
-func validName(name string) bool {
-	for i, r := range name {
-		switch {
-		case r == '_', 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z':
-		case i > 0 && (r == '.' || r == '-' || '0' <= r && r <= '9'):
-		default:
-			return false
-		}
-	}
-	return name != ""
 }
 
 // command returns the settings as the supervisor takes them. It adds the variables of defaults,
