@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"kurma.io/stager/callins"
@@ -38,9 +39,9 @@ func listen(_ context.Context, p *Pod) error {
 	}
 	server := &callins.Server{Handlers: p.handlers(), Log: p.Log}
 	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
-	p.Undo(func() error { stop(); return <-served })
+	var served sync.WaitGroup
+	served.Go(func() { server.Serve(ctx, listener) })
+	p.Undo(func() error { stop(); served.Wait(); return nil })
 	return nil
 }
 

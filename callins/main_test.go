@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -120,12 +121,13 @@ func servePod(ctx context.Context, socket string) error {
 	}
 	server := &Server{Handlers: handlers(pod, apps), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	os.Stdout.WriteString("l")
-	served := make(chan error, 1)
+	var served sync.WaitGroup
 	serving, stop := context.WithCancel(context.Background())
-	go func() { served <- server.Serve(serving, listener) }()
+	served.Go(func() { server.Serve(serving, listener) })
 	_, err = pod.Run(ctx, func() error { _, err := os.Stdout.WriteString("r"); return err })
 	stop() // the callers know how the apps ended
-	return errors.Join(err, <-served)
+	served.Wait()
+	return err
 }
 
 // handlers are those of the stager, and of a call-in that a test has added.

@@ -17,7 +17,7 @@ import (
 const (
 	// maxCalls is how many calls are under way at once; more wait to be accepted.
 	maxCalls = 1024
-	// acceptPause is the wait after an accept that failed because descriptors ran out.
+	// acceptPause is the wait after an accept that failed, as when descriptors ran out.
 	acceptPause = 50 * time.Millisecond
 	// maxMessage bounds an error's text in bytes.
 	maxMessage = 1 << 10
@@ -65,11 +65,10 @@ func Listen(path string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// Serve answers calls until ctx ends. Then it closes the listener, kills the commands
-// that run, reports that to their callers, and returns when no call is left. It returns
-// an error only if the listener fails otherwise. ctx must end after the apps, for callers
+// Serve answers calls until ctx ends, and logs an accept that fails. Then it closes the listener, kills the commands
+// that run, reports that to their callers, and returns when no call is left. ctx must end after the apps, for callers
 // of attach to see how their apps end.
-func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
+func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) {
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
 	var calls sync.WaitGroup
@@ -78,17 +77,15 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 	for {
 		slots <- struct{}{}
 		c, err := listener.AcceptUnix()
-		switch {
-		case err == nil:
+		if err == nil {
 			calls.Go(func() {
 				defer func() { <-slots }()
 				s.serve(ctx, conn{c})
 			})
 			continue
-		case ctx.Err() != nil:
-			return nil
-		case !shortage(err):
-			return fmt.Errorf("accept call-in: %w", err)
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		<-slots
 		s.Log.Warn("cannot accept call-in", "error", err)
@@ -97,16 +94,6 @@ func (s *Server) Serve(ctx context.Context, listener *net.UnixListener) error {
 		case <-time.After(acceptPause):
 		}
 	}
-}
-
-// shortage reports whether an error of accept(2) is a passing one.
-func shortage(err error) bool {
-	for _, errno := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
 }
 
 // serve answers one call and closes the connection.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -21,8 +22,8 @@ func TestASilentCallerIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- (&Server{Log: slog.New(slog.DiscardHandler)}).Serve(ctx, listener) }()
+	var served sync.WaitGroup
+	served.Go(func() { (&Server{Log: slog.New(slog.DiscardHandler)}).Serve(ctx, listener) })
 	silent, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -36,9 +37,7 @@ func TestASilentCallerIsGivenUp(t *testing.T) {
 		t.Errorf("%+v, %v", answer, err)
 	}
 	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	served.Wait()
 }
 
 // A reader of what a command writes sees its end when the command closes it, while the command runs on.
