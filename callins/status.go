@@ -51,7 +51,7 @@ func serveStatus(pod *supervisor.Pod) Handler {
 		for _, app := range pod.Status() {
 			state, err := stateOf(ctx, call, app)
 			if errors.Is(err, unix.ESRCH) {
-				state, err = stateOf(ctx, call, stateAfter(pod, app))
+				state, err = appState{Ending: true}, nil // it has ended since
 			}
 			if err != nil {
 				return nil, err
@@ -80,7 +80,7 @@ func LastStatus(pod *supervisor.Pod) ([]byte, error) {
 type appState struct {
 	PID        int    `json:"pid,omitempty"`
 	Exited     bool   `json:"exited"`
-	Ending     bool   `json:"ending,omitempty"` // its process has ended, its last output is not read yet
+	Ending     bool   `json:"ending,omitempty"` // its process has ended, its exit or last output is not known yet
 	ExitCode   *int   `json:"exitCode,omitempty"`
 	ExitReason string `json:"exitReason,omitempty"`
 }
@@ -98,16 +98,4 @@ func stateOf(ctx context.Context, call *Call, app supervisor.AppStatus) (state a
 		state.Ending = app.State == supervisor.StateEnding
 	}
 	return state, err
-}
-
-// stateAfter returns the new state of an app without a process. If the pod has not
-// noticed yet, it is the old one without a PID.
-func stateAfter(pod *supervisor.Pod, gone supervisor.AppStatus) supervisor.AppStatus {
-	for _, app := range pod.Status() {
-		if app.Name == gone.Name && app.PID != gone.PID {
-			return app
-		}
-	}
-	gone.PID = 0
-	return gone
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestStatusReportsRunningAndEndedApps(t *testing.T) {
@@ -50,6 +51,34 @@ func TestStatusReportsRunningAndEndedApps(t *testing.T) {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	checkSleeper(t, running.PID) // by the caller's numbers
+}
+
+// An app ends after its state has been read, and before its process's number is sent.
+func TestStatusReportsThatAnAppEndsMeanwhile(t *testing.T) {
+	p := newPod(t, sleeper, testApp{Name: "other", Args: []string{"/bin/sleep", "infinity"}})
+	var before map[string]appState
+	if err := json.Unmarshal([]byte(finish(t, p.caller("status", "")).Stdout), &before); err != nil {
+		t.Fatal(err)
+	}
+	c := rawCall(t, p)
+	err := c.ask(request{Version: protocolVersion, Call: requestStatus})
+	if _, _, nextErr := c.next(kindProcess); err != nil || nextErr != nil {
+		t.Fatal(err, nextErr)
+	}
+	if err := unix.Kill(before["other"].PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitEnded(1)
+	err = c.send(note{Process: 1}, nil)
+	_, packet, nextErr := c.next(kindDocument)
+	if err != nil || nextErr != nil {
+		t.Fatal(err, nextErr)
+	}
+	text, err := readDocument(packet)
+	want := `{"app":{"pid":1,"exited":false},"other":{"exited":false,"ending":true}}`
+	if got := strings.Join(strings.Fields(string(text)), ""); err != nil || got != want {
+		t.Errorf("status %s, %v, want %s", text, err, want)
+	}
 }
 
 func TestStatusAnswersBeforeThePodIsReady(t *testing.T) {
