@@ -242,13 +242,8 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 		p.close()
 		return 0, fmt.Errorf("the supervisor sent %d terminals, want 1", len(p.files))
 	}
-	master, err := pollable(p.files[0])
-	if err != nil {
-		p.close()
-		return 0, fmt.Errorf("take over terminal: %w", err)
-	}
-	defer master.Close()
-	output, err := newOutput(s.Stdout, p.files[0])
+	master := p.files[0]
+	output, err := newOutput(s.Stdout, master) // closes master, also while a write to it waits
 	if err != nil {
 		return 0, err
 	}

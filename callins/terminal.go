@@ -2,7 +2,6 @@ package callins
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -49,20 +48,6 @@ func resize(s Streams, master *os.File) bool {
 	size := unix.Winsize{Col: width, Row: height}
 	err := withDescriptor(master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
 	return err == nil
-}
-
-// pollable returns a file on f's open file description, which it makes non-blocking, so that writes wait in the Go
-// runtime.
-func pollable(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate descriptor: %w", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("make descriptor non-blocking: %w", err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // rawMode makes the caller's stdin, if it is a terminal, pass every byte on as it is
