@@ -18,8 +18,7 @@ const orphanDelay = 2 * time.Second
 // reapOrphans collects the orphans that have been zombies for orphanDelay, and sees to it that the others are looked at
 // then. The caller holds mu.
 func (r *Reaper) reapOrphans() {
-	orphans, err := r.list()
-	r.blind = err != nil
+	orphans, _ := childrenOfFirstThread() // none on a kernel without CONFIG_PROC_CHILDREN
 	now, waiting := time.Now(), false
 	for _, pid := range orphans {
 		if r.known[pid] != nil || !isZombie(pid) {

@@ -37,10 +37,8 @@
 // each start. So an orphan is left for two seconds after its end: that is long enough for a start to wait for a helper,
 // and to look at an orphan that it returns, whose status is kept beyond them.
 //
-// A kernel without that file (CONFIG_PROC_CHILDREN) leaves orphans zombies while starts are under way.
-// There, an unbroken series of overlapping starts cannot keep them zombies for ever: when a full pass
-// has been due for 100 ms, new starts wait until it has been made. They wait for at most a
-// second, since a start that hangs must not block all others; then the pass stays due.
+// On a kernel without that file (CONFIG_PROC_CHILDREN, which distributions set for CRIU) orphans stay zombies while
+// starts are under way, also through an unbroken series of overlapping starts.
 //
 // It is not a sync.RWMutex because its waiting writer would make every new start wait for
 // those under way, after each orphan.
@@ -59,17 +57,9 @@ import (
 	"kurma.io/stager/spec"
 )
 
-const (
-	// maxReapDelay bounds how long orphans stay zombies under an unbroken series
-	// of starts if the first thread's children cannot be listed: after it, new starts wait for those
-	// under way and for one full pass.
-	maxReapDelay = 100 * time.Millisecond
-	// maxStrays bounds how many statuses of unknown children are kept. A start registers its process
-	// some milliseconds after it has got the number.
-	maxStrays = 4096
-	// maxPassWait bounds that wait: one start that hangs must not block all others.
-	maxPassWait = time.Second
-)
+// maxStrays bounds how many statuses of unknown children are kept. A start registers its process
+// some milliseconds after it has got the number.
+const maxStrays = 4096
 
 // Reaper owns wait(2) for the whole program. It keeps the exit status of
 // the processes started through Spawn and discards that of orphans, which
@@ -82,15 +72,10 @@ type Reaper struct {
 	quit     chan struct{}  // closed by Close, read by loop
 	stopped  chan struct{}  // closed by loop, read by Close
 
-	// list is childrenOfFirstThread, but for tests of kernels without it.
-	list func() ([]int, error)
-
 	mu       sync.Mutex
-	change   *sync.Cond     // on mu: a full pass was made, spawning fell, or maxPassWait has passed
 	known    map[int]*Child // guarded by mu; registered and not collected, by PID
 	spawning int            // guarded by mu; calls of Spawn under way
-	due      time.Time      // guarded by mu; since when a full pass is due, zero when it is not
-	blind    bool           // guarded by mu; the first thread's children could not be listed
+	due      bool           // guarded by mu; a full pass is due
 
 	ended map[int]time.Time // guarded by mu; orphans that are zombies, by PID, and when they were seen first
 	// The unknown children that were collected while calls of Spawn were under way, the last maxStrays of them.
@@ -110,12 +95,10 @@ func New() (*Reaper, error) {
 		children: make(chan os.Signal, 1),
 		quit:     make(chan struct{}),
 		stopped:  make(chan struct{}),
-		list:     childrenOfFirstThread,
 		known:    make(map[int]*Child),
 		ended:    make(map[int]time.Time),
 		strays:   make(map[int]syscall.WaitStatus),
 	}
-	r.change = sync.NewCond(&r.mu)
 	r.children <- syscall.SIGCHLD // for children that ended before
 	signal.Notify(r.children, syscall.SIGCHLD)
 	go r.loop()
@@ -138,9 +121,7 @@ func (r *Reaper) loop() {
 			return
 		case <-r.children:
 			r.mu.Lock()
-			if r.due.IsZero() {
-				r.due = time.Now()
-			}
+			r.due = true
 			r.reap()
 			r.mu.Unlock()
 		}
@@ -155,37 +136,15 @@ func (r *Reaper) loop() {
 // if it looks at it in /proc. After an error of start none of its children may be left: the Reaper would discard
 // their status as that of orphans.
 func (r *Reaper) Spawn(start func() (spec.Running, error)) (child *Child, err error) {
-	r.enter()
+	r.mu.Lock()
+	r.spawning++
+	r.mu.Unlock()
 	defer func() { r.leave(child) }()
 	process, err := start()
 	if err != nil {
 		return nil, err
 	}
 	return &Child{reaper: r, process: process, pid: process.PID(), done: make(chan struct{})}, nil
-}
-
-func (r *Reaper) enter() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mustPass() {
-		waited := false
-		limit := time.AfterFunc(maxPassWait, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			waited = true
-			r.change.Broadcast()
-		})
-		defer limit.Stop()
-		for r.mustPass() && !waited {
-			r.change.Wait()
-		}
-	}
-	r.spawning++
-}
-
-// mustPass returns whether a new start has to wait for those under way. The caller holds mu.
-func (r *Reaper) mustPass() bool {
-	return r.blind && r.spawning > 0 && !r.due.IsZero() && time.Since(r.due) > maxReapDelay
 }
 
 // leave registers child, if there is one, in the same step that ends its start.
@@ -200,10 +159,9 @@ func (r *Reaper) leave(child *Child) {
 		clear(r.strays)
 		r.order = nil
 	}
-	if !r.due.IsZero() {
+	if r.due {
 		r.reap()
 	}
-	r.change.Broadcast()
 }
 
 // register makes child known, or ended if it has been collected already. The caller holds mu.
@@ -243,7 +201,7 @@ func (r *Reaper) reap() {
 	clear(r.ended)
 	for r.collect(-1) {
 	}
-	r.due = time.Time{}
+	r.due = false
 }
 
 // collect waits for one ended child without blocking and returns whether there

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,17 +29,6 @@ func newReaper(t *testing.T) *Reaper {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	return r
-}
-
-// newBlindReaper returns a reaper of a kernel that lists no thread's children.
-func newBlindReaper(t *testing.T) *Reaper {
-	t.Helper()
-	r := newReaper(t)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = func() ([]int, error) { return nil, os.ErrNotExist }
-	r.blind = true
 	return r
 }
 
@@ -206,7 +194,7 @@ func TestReaperStartsInParallelWhileAPassIsDue(t *testing.T) {
 	const n = 8
 	r := newReaper(t)
 	r.mu.Lock()
-	r.due = time.Now().Add(time.Hour)
+	r.due = true
 	r.mu.Unlock()
 	var all, ended sync.WaitGroup
 	all.Add(n)
@@ -225,57 +213,6 @@ func TestReaperStartsInParallelWhileAPassIsDue(t *testing.T) {
 		})
 	}
 	ended.Wait()
-}
-
-// Where the kernel does not list a thread's children, starts make way for a full pass.
-func TestReaperIsNotStarvedByStarts(t *testing.T) {
-	r := newBlindReaper(t)
-	inside, release := make(chan struct{}), make(chan struct{})
-	first := make(chan struct{})
-	go func() {
-		defer close(first)
-		_, _ = r.Spawn(func() (spec.Running, error) {
-			close(inside)
-			<-release
-			return nil, errors.New("nothing")
-		})
-	}()
-	<-inside
-	orphan := fork(t, "exit 0").PID()
-	children.AwaitZombie(t, orphan)
-	r.mu.Lock()
-	r.due = time.Now().Add(-time.Hour)
-	r.mu.Unlock()
-	time.AfterFunc(time.Millisecond, func() { close(release) })
-	_, _ = r.Spawn(func() (spec.Running, error) {
-		if err := unix.Waitid(unix.P_PID, orphan, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != unix.ECHILD {
-			t.Errorf("the orphan was not reaped: %v", err)
-		}
-		return nil, errors.New("nothing")
-	})
-	<-first
-}
-
-func TestAStartThatHangsDoesNotBlockOthers(t *testing.T) {
-	r := newBlindReaper(t)
-	inside, release, first := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(first)
-		_, _ = r.Spawn(func() (spec.Running, error) {
-			close(inside)
-			<-release
-			return nil, errors.New("nothing")
-		})
-	}()
-	<-inside
-	r.mu.Lock()
-	r.due = time.Now().Add(-time.Hour)
-	r.mu.Unlock()
-	if got := statusOf(spawn(t, r, "exit 5")); got != exited(5) {
-		t.Errorf("%#x", got)
-	}
-	close(release)
-	<-first
 }
 
 func TestReaperCollectsOrphans(t *testing.T) {
