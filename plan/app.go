@@ -81,7 +81,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if err := isolators.useProfile(app.Runtime.Annotations, c, m); err != nil {
 		return App{}, err
 	}
-	mounts, err := mountsOf(app, c, isolators.Privileged, volumes)
+	mounts, err := planMounts(app, c, isolators.Privileged, volumes)
 	if err != nil {
 		return App{}, err
 	}
@@ -147,19 +147,6 @@ func processOf(app manifest.App, c Config, isolators appIsolators, env []string)
 		NoNewPrivileges:  isolators.NoNewPrivileges,
 		Seccomp:          isolators.Seccomp,
 	}
-}
-
-// mountsOf decides an app's mounts, with the propagation and the flags that the configuration asks for.
-func mountsOf(app manifest.App, c Config, privileged bool, volumes []types.Volume) (mountPlan, error) {
-	mounts, err := planMounts(app, volumes)
-	if err == nil {
-		err = mounts.propagate(c.VolumePropagation, privileged)
-	}
-	mounts.allowDevices(c.DeviceVolumes)
-	if !privileged { // it could take the flags away
-		mounts.restrict(c.VolumeFlags)
-	}
-	return mounts, err
 }
 
 // targetsOf returns the targets of an app's mounts in the pod manifest.

@@ -61,7 +61,7 @@ const maxMounts = 4096
 
 // planMounts decides the mounts of an app (appc, pods.md, mounts and volumes;
 // ace.md, Volume Setup). An error names the volume or the targets.
-func planMounts(app manifest.App, volumes []types.Volume) (mountPlan, error) {
+func planMounts(app manifest.App, c Config, privileged bool, volumes []types.Volume) (mountPlan, error) {
 	var plan mountPlan
 	if n := len(app.Runtime.Mounts) + len(app.App.MountPoints); n > maxMounts {
 		return plan, fmt.Errorf("%d mounts and mount points are more than %d", n, maxMounts)
@@ -82,7 +82,7 @@ func planMounts(app manifest.App, volumes []types.Volume) (mountPlan, error) {
 		if r.why != "" {
 			plan.Notes = append(plan.Notes, r.why)
 		}
-		if err := plan.add(app.Name, r); err != nil {
+		if err := plan.add(app.Name, r, c, privileged); err != nil {
 			return plan, err
 		}
 	}
@@ -208,7 +208,7 @@ func checkTargets(requests []request) error {
 	return nil
 }
 
-func (p *mountPlan) add(app string, r request) error {
+func (p *mountPlan) add(app string, r request, c Config, privileged bool) error {
 	v := r.volume
 	m := spec.Mount{
 		Target:    r.target,
@@ -222,47 +222,30 @@ func (p *mountPlan) add(app string, r request) error {
 		}
 		m.Source = folder.Path
 		p.Empty = append(p.Empty, folder)
-	} else {
-		m.Source = path.Join(names.VolumesDir, v.Name.String())
-		m.Recursive = v.Recursive == nil || *v.Recursive
-		p.Sources = append(p.Sources, Source{Volume: v.Name.String(), Path: m.Source, ReadOnly: m.ReadOnly})
+	} else if err := p.addSource(&m, v, c, privileged); err != nil {
+		return err
 	}
 	p.Mounts = append(p.Mounts, m)
 	return nil
 }
 
-// restrict sets the flags of the mounts of host volumes.
-func (p *mountPlan) restrict(flags []VolumeFlag) {
-	for i := range p.Mounts {
-		m := &p.Mounts[i]
-		if slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Path == m.Source }) {
-			m.NoSuid, m.NoDev = slices.Contains(flags, FlagNoSuid), slices.Contains(flags, FlagNoDev)
-		}
+// addSource makes m the mount of a host volume, with the propagation and the flags that the configuration asks for.
+func (p *mountPlan) addSource(m *spec.Mount, v types.Volume, c Config, privileged bool) error {
+	name := v.Name.String()
+	m.Source = path.Join(names.VolumesDir, name)
+	m.Recursive = v.Recursive == nil || *v.Recursive
+	m.Propagation = c.VolumePropagation[name]
+	if m.Propagation == spec.BothWays && !privileged { // a mount that goes out to the host is a privilege
+		return fmt.Errorf("volume %q: stagerConfig.volumePropagation %q is for apps with os/linux/privileged",
+			name, m.Propagation)
 	}
-}
-
-// allowDevices says which host volumes may be devices. allowed are their names, nil for all.
-func (p *mountPlan) allowDevices(allowed []string) {
-	for i := range p.Sources {
-		s := &p.Sources[i]
-		s.MayBeDevice = allowed == nil || slices.Contains(allowed, s.Volume)
+	if !privileged { // it could take the flags away
+		m.NoSuid, m.NoDev = slices.Contains(c.VolumeFlags, FlagNoSuid), slices.Contains(c.VolumeFlags, FlagNoDev)
 	}
-}
-
-// propagate sets the propagation of the mounts of host volumes. A mount that goes out to the host is a privilege.
-func (p *mountPlan) propagate(all map[string]spec.Propagation, privileged bool) error {
-	for i := range p.Mounts {
-		m := &p.Mounts[i]
-		n := slices.IndexFunc(p.Sources, func(s Source) bool { return s.Path == m.Source })
-		if n < 0 {
-			continue
-		}
-		m.Propagation = all[p.Sources[n].Volume]
-		if m.Propagation == spec.BothWays && !privileged {
-			return fmt.Errorf("volume %q: stagerConfig.volumePropagation %q is for apps with os/linux/privileged",
-				p.Sources[n].Volume, m.Propagation)
-		}
-	}
+	p.Sources = append(p.Sources, Source{
+		Volume: name, Path: m.Source, ReadOnly: m.ReadOnly,
+		MayBeDevice: c.DeviceVolumes == nil || slices.Contains(c.DeviceVolumes, name),
+	})
 	return nil
 }
 

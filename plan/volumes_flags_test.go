@@ -6,6 +6,8 @@ import (
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
+
+	"kurma.io/stager/spec"
 )
 
 // stagerConfig's volumeFlags are for host volumes alone, and not for those of a privileged app, which could take the
@@ -43,10 +45,29 @@ func TestVolumeFlagsAreThoseOfHostVolumes(t *testing.T) {
 
 func TestDevicesAreTheNamedVolumes(t *testing.T) {
 	for want, allowed := range map[string][]string{"true true": nil, "false false": {}, "false true": {"b"}} {
-		p := mountPlan{Sources: []Source{{Volume: "a"}, {Volume: "b"}}}
-		p.allowDevices(allowed)
+		app := withMounts([]schema.Mount{mountOf("a", "/a"), mountOf("b", "/b")}, nil)
+		p, err := planMounts(app, Config{DeviceVolumes: allowed}, false, []types.Volume{host("a"), host("b")})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got := fmt.Sprint(p.Sources[0].MayBeDevice, p.Sources[1].MayBeDevice); got != want {
 			t.Errorf("%#v: %s, want %s", allowed, got, want)
 		}
 	}
+}
+
+// stagerConfig's volumePropagation is for the named host volume alone. A mount that goes out to the host is a privilege.
+func TestPropagationIsThatOfTheNamedVolume(t *testing.T) {
+	app := withMounts([]schema.Mount{mountOf("a", "/a"), mountOf("b", "/b")}, nil)
+	c := Config{VolumePropagation: map[string]spec.Propagation{"b": spec.BothWays}}
+	volumes := []types.Volume{host("a"), host("b")}
+	p, err := planMounts(app, c, true, volumes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := p.Mounts[0].Propagation, p.Mounts[1].Propagation; a != "" || b != spec.BothWays {
+		t.Errorf("%q, %q", a, b)
+	}
+	_, err = planMounts(app, c, false, volumes)
+	wantError(t, err, `volume "b": stagerConfig.volumePropagation "shared" is for apps with os/linux/privileged`)
 }

@@ -150,7 +150,7 @@ func TestMountsFollowPointsAndVolumes(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			got, err := planMounts(withMounts(test.mounts, test.points), test.volumes)
+			got, err := planMounts(withMounts(test.mounts, test.points), Config{}, false, test.volumes)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestWrongMountsAreRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			_, err := planMounts(withMounts(test.mounts, test.points), test.volumes)
+			_, err := planMounts(withMounts(test.mounts, test.points), Config{}, false, test.volumes)
 			wantError(t, err, test.want...)
 		})
 	}
@@ -240,6 +240,6 @@ func TestAnAppsVolumeIsNotTakenForAnothers(t *testing.T) {
 
 func TestMountsAreLimited(t *testing.T) {
 	app := withMounts(make([]schema.Mount, maxMounts+1), nil)
-	_, err := planMounts(app, nil)
+	_, err := planMounts(app, Config{}, false, nil)
 	wantError(t, err, "4097 mounts and mount points are more than 4096")
 }
