@@ -122,21 +122,6 @@ func duplicate(f *os.File) (fd int, err error) {
 	return fd, errors.Join(inner, err)
 }
 
-// nonBlocking returns another descriptor of f that waits in the Go runtime
-// instead of in a thread, and closes f.
-func nonBlocking(f *os.File) (*os.File, error) {
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("make %s non-blocking: %w", f.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
 func closePipe(fds [2]int) {
 	_ = unix.Close(fds[0])
 	_ = unix.Close(fds[1])

@@ -3,6 +3,8 @@ package output
 import (
 	"errors"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // Streams are a run's stdin, stdout and stderr, or its terminal: the ends that the
@@ -126,15 +128,12 @@ func (s *Streams) closeTheirs() {
 func (s *Streams) takeConsole() {
 	select {
 	case master := <-s.Console:
-		master, err := nonBlocking(master)
-		if err != nil {
-			return // out of descriptors: the app sees its terminal hang up
-		}
 		fd, err := duplicate(master)
 		if err != nil {
-			_ = master.Close()
+			_ = master.Close() // out of descriptors: the app sees its terminal hang up
 			return
 		}
+		_ = unix.SetNonblock(fd, true) // for all descriptors of the terminal, also those of keyboards
 		s.master = master
 		s.relay.setMaster(master)
 		s.captures = append(s.captures, s.collector.capture(fd, s.emit[stdout]))
