@@ -24,7 +24,7 @@ type Attachment struct {
 	Terminal bool
 
 	relay   *relay
-	senders [2]*sender // by stream; nil for a terminal's stderr
+	senders [2]*sender // of stdout and stderr; nil for a terminal's stderr
 	input   *os.File   // read end of a terminal's Stdin, else nil
 	done    chan struct{}
 

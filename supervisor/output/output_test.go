@@ -233,16 +233,16 @@ func TestAnAttachmentThatKeepsUpHoldsNothing(t *testing.T) {
 	defer a.Close()
 	text := strings.Repeat("x", readSize)
 	for range 3 {
-		done.Go(func() { r.emit(stdout, []byte(text)) })
+		done.Go(func() { r.backlogs[0].add([]byte(text)) })
 		if _, err := io.CopyN(io.Discard, a.Stdout, readSize); err != nil {
 			t.Fatal(err)
 		}
 		done.Wait()
 	}
-	b := r.backlogs[stdout]
+	b := r.backlogs[0]
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
-	if s := a.senders[stdout]; s.next != b.last || s.behind != 0 || b.last.text != nil {
+	if s := a.senders[0]; s.next != b.last || s.behind != 0 || b.last.text != nil {
 		t.Errorf("%d bytes behind", s.behind)
 	}
 }
@@ -284,9 +284,9 @@ func TestAnAttachmentFarBehindIsDropped(t *testing.T) {
 	defer a.Close()
 	text := make([]byte, readSize)
 	for range 2 * backlogLimit / readSize {
-		r.emit(stdout, text)
+		r.backlogs[0].add(text)
 	}
-	b := r.backlogs[stdout]
+	b := r.backlogs[0]
 	b.all.mu.Lock()
 	left := len(b.senders)
 	b.all.mu.Unlock()
@@ -309,9 +309,9 @@ func TestAnAttachmentThatIgnoresTheOutputIsNotDropped(t *testing.T) {
 	defer a.Close()
 	a.IgnoreOutput(true, false)
 	for range 2 * backlogLimit / readSize {
-		s.relay.emit(stdout, make([]byte, readSize))
+		s.relay.backlogs[0].add(make([]byte, readSize))
 	}
-	s.relay.emit(stderr, []byte("text"))
+	s.relay.backlogs[1].add([]byte("text"))
 	s.Finish()
 	<-a.Done()
 	if out, errs := readAll(t, a.Stdout), readAll(t, a.Stderr); out != "" || errs != "text" || a.Err() != nil {
@@ -333,7 +333,7 @@ func TestTheSlowestAttachmentOfAllRunsIsDropped(t *testing.T) {
 		defer a.Close()
 		all[i] = a
 		for range chunks {
-			s.relay.emit(stream(i), make([]byte, readSize))
+			s.relay.backlogs[i].add(make([]byte, readSize))
 		}
 	}
 	select {
@@ -367,7 +367,7 @@ func TestAStalledAttachmentIsDropped(t *testing.T) {
 			}
 			defer a.Close()
 			for range test.chunks {
-				r.emit(stdout, make([]byte, test.size))
+				r.backlogs[0].add(make([]byte, test.size))
 			}
 			if _, err := io.ReadFull(a.Stdout, make([]byte, 1)); err != nil { // a write is under way
 				t.Fatal(err)
@@ -398,7 +398,7 @@ func TestASlowAttachmentIsNotDropped(t *testing.T) {
 	defer a.Close()
 	const chunks = 3 // more than the pipe holds
 	for range chunks {
-		r.emit(stdout, make([]byte, readSize))
+		r.backlogs[0].add(make([]byte, readSize))
 	}
 	r.end()
 	const page, reads = 4096, 8

@@ -10,18 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stream is one of an app's two outputs; a terminal has stdout only.
-type stream int
-
-const (
-	stdout stream = iota
-	stderr
-)
-
 // relay passes a run's output to its attachments, and their input to the run.
 type relay struct {
 	terminal bool
-	backlogs [2]*backlog   // by stream; they guard themselves
+	backlogs [2]*backlog   // of stdout and stderr; they guard themselves
 	opened   chan struct{} // closed by setMaster, read by typeIn
 
 	mu       sync.Mutex
@@ -71,7 +63,7 @@ func (r *relay) setMaster(master *os.File) {
 	close(r.opened)
 }
 
-// add attaches a, which gets what is emitted from now on. It returns false after end.
+// add attaches a, which gets what the backlogs get from now on. It returns false after end.
 func (r *relay) add(a *Attachment) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,9 +84,6 @@ func (r *relay) remove(a *Attachment) {
 	defer r.mu.Unlock()
 	delete(r.attached, a)
 }
-
-// emit passes text to the attachments. It never waits for them, and does not keep text.
-func (r *relay) emit(from stream, text []byte) { r.backlogs[from].add(text) }
 
 // end closes the app's stdin and ends each attachment once the last byte is in its pipe.
 func (r *relay) end() {

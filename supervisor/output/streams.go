@@ -2,6 +2,7 @@ package output
 
 import (
 	"errors"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ type Streams struct {
 
 	collector *Collector
 	relay     *relay
-	emit      [2]func([]byte) // by stream
+	emit      [2]func([]byte) // of stdout, or the terminal, and stderr
 
 	captures []*capture
 	master   *os.File   // of a terminal, for what is typed and its size
@@ -36,10 +37,9 @@ type Streams struct {
 // otherwise Finish frees it.
 func (c *Collector) Open(options Options) (*Streams, error) {
 	s := &Streams{collector: c, relay: newRelay(options.Terminal, c.backlogs)}
-	out, errs := logWriter(options.Stdout, options.LogError), logWriter(options.Stderr, options.LogError)
-	s.emit = [2]func([]byte){
-		func(text []byte) { out(text); s.relay.emit(stdout, text) },
-		func(text []byte) { errs(text); s.relay.emit(stderr, text) },
+	for i, w := range []io.Writer{options.Stdout, options.Stderr} {
+		log := logWriter(w, options.LogError)
+		s.emit[i] = func(text []byte) { log(text); s.relay.backlogs[i].add(text) }
 	}
 	if options.Terminal {
 		s.Console = make(chan *os.File, 1)
@@ -136,7 +136,7 @@ func (s *Streams) takeConsole() {
 		_ = unix.SetNonblock(fd, true) // for all descriptors of the terminal, also those of keyboards
 		s.master = master
 		s.relay.setMaster(master)
-		s.captures = append(s.captures, s.collector.capture(fd, s.emit[stdout]))
+		s.captures = append(s.captures, s.collector.capture(fd, s.emit[0]))
 	default:
 	}
 }
