@@ -108,6 +108,7 @@ type AppStatus struct {
 	// Exit is how the latest run ended, nil before the end of the first,
 	// while the next one starts or runs, and in StateEnding until the main process's last
 	// output is in the log, for five seconds at most: once it is set, all output is in the log.
+	// Callers must not change it.
 	Exit *Exit
 	// Error is why the latest run was not started, "" when it was.
 	Error string
@@ -188,12 +189,7 @@ func (a *app) transition(to State, fill func(*AppStatus)) {
 func (a *app) snapshot() AppStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	status := a.status
-	if status.Exit != nil {
-		exit := *status.Exit
-		status.Exit = &exit
-	}
-	return status
+	return a.status
 }
 
 // live takes the app through all of its runs. It sends Run exactly one

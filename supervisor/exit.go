@@ -2,17 +2,14 @@ package supervisor
 
 import "syscall"
 
-// reasonOOM is the Reason of a main process that the kernel killed because
-// its cgroup had reached its memory limit.
-const reasonOOM = "oom-killed"
-
 // Exit is how a process ended.
 type Exit struct {
 	// Code is the process's own exit code, or 128+N when signal N ended it.
 	Code int
 	// Reason is the signal's name in lower case ("killed", "terminated",
-	// "segmentation fault"), "oom-killed", or "" for a plain exit. For an
-	// app that could not be started it names the step that failed.
+	// "segmentation fault"), "oom-killed" for a main process that the kernel
+	// killed because its cgroup had reached its memory limit, or "" for a plain exit.
+	// For an app that could not be started it names the step that failed.
 	Reason string
 }
 
@@ -22,9 +19,4 @@ func exitOf(status syscall.WaitStatus) Exit {
 		return Exit{Code: 128 + int(status.Signal()), Reason: status.Signal().String()}
 	}
 	return Exit{Code: status.ExitStatus()}
-}
-
-// killed returns whether SIGKILL ended the process.
-func (e Exit) killed() bool {
-	return e.Code == 128+int(syscall.SIGKILL) && e.Reason == syscall.SIGKILL.String()
 }

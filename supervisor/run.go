@@ -176,9 +176,10 @@ func (r *run) wait() Exit {
 		pod.log.Error("app does not end", "app", r.app.Name, "error", err)
 		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}
 	}
-	exit := exitOf(r.child.Status())
-	if c, ok := r.main.(spec.OOMReporter); ok && exit.killed() && !forced && c.OOMKilled() {
-		exit.Reason = reasonOOM
+	status := r.child.Status()
+	exit := exitOf(status)
+	if c, ok := r.main.(spec.OOMReporter); ok && status.Signal() == syscall.SIGKILL && !forced && c.OOMKilled() {
+		exit.Reason = "oom-killed"
 	}
 	return exit
 }
