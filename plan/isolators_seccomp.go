@@ -26,14 +26,6 @@ var errBothSeccomp = errors.New("seccomp-retain-set and seccomp-remove-set must 
 // lists them by name; the default filter has none of them, either.
 func keyrings() []string { return []string{"add_key", "keyctl", "request_key"} }
 
-func (i *applier) seccompRetain(value json.RawMessage) (verdict, error) {
-	return i.seccomp(value, filterToRetain)
-}
-
-func (i *applier) seccompRemove(value json.RawMessage) (verdict, error) {
-	return i.seccomp(value, filterToRemove)
-}
-
 // syscallIsolator is the value of a seccomp isolator.
 type syscallIsolator struct {
 	Set   []string
@@ -41,29 +33,29 @@ type syscallIsolator struct {
 }
 
 // seccomp reads the value of an isolator, and sets the filter that filterOf makes of it.
-func (i *applier) seccomp(
-	value json.RawMessage, filterOf func(syscallIsolator) (spec.Seccomp, verdict),
-) (verdict, error) {
-	var v syscallIsolator
-	if json.Unmarshal(value, &v) != nil || len(v.Set) == 0 {
-		return verdict{}, errors.New("must be an object with a set that is not empty, such as " +
-			`{"set": ["reboot"], "errno": "EPERM"}`)
+func seccomp(filterOf func(syscallIsolator) (spec.Seccomp, verdict)) func(*applier, json.RawMessage) (verdict, error) {
+	return func(i *applier, value json.RawMessage) (verdict, error) {
+		var v syscallIsolator
+		if json.Unmarshal(value, &v) != nil || len(v.Set) == 0 {
+			return verdict{}, errors.New("must be an object with a set that is not empty, such as " +
+				`{"set": ["reboot"], "errno": "EPERM"}`)
+		}
+		if !errnoName().MatchString(v.Errno) {
+			return verdict{}, errors.New("errno must be an error's name in upper case, such as EPERM")
+		}
+		if i.filtered {
+			return verdict{}, errBothSeccomp
+		}
+		i.filtered = true
+		if !i.machine.Seccomp {
+			return ignore("the runtime loads no seccomp filters")
+		}
+		filter, fate := filterOf(v)
+		if fate.fate != Ignored {
+			i.app.Seccomp, i.chosen = filter, true
+		}
+		return fate, nil
 	}
-	if !errnoName().MatchString(v.Errno) {
-		return verdict{}, errors.New("errno must be an error's name in upper case, such as EPERM")
-	}
-	if i.filtered {
-		return verdict{}, errBothSeccomp
-	}
-	i.filtered = true
-	if !i.machine.Seccomp {
-		return ignore("the runtime loads no seccomp filters")
-	}
-	filter, fate := filterOf(v)
-	if fate.fate != Ignored {
-		i.app.Seccomp, i.chosen = filter, true
-	}
-	return fate, nil
 }
 
 // filterToRetain makes the filter of a seccomp-retain-set. A set with the wildcard of all calls has them, but for the
