@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,15 +93,10 @@ func feed(to, from *os.File, polled []unix.PollFd) {
 	}
 }
 
-// isNull reports whether f is a null device.
+// isNull reports whether f is a null device; nil is not.
 func isNull(f *os.File) bool {
-	info, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	isDevice := info.Mode()&os.ModeCharDevice != 0
-	return ok && isDevice && uint64(st.Rdev) == unix.Mkdev(1, 3) //nolint:unconvert // 32 bits on some machines
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
 // sameFile reports whether both are one file.
