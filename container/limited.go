@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLooks is how many looks at a container's files may be under way at once.
+// maxLooks is how many looks at an app's files may be under way at once.
 const maxLooks = 4
 
 // errKilled ends a wait for files that do not answer: a pod that stops does not wait for them.
@@ -18,8 +18,8 @@ var errKilled = errors.New("the container was killed before its files answered")
 // look calls f with the container's root, to open or read files in it, on a goroutine of its own. What f opens can be
 // on a file system that does not answer: an app with CAP_SYS_ADMIN mounts FUSE over /etc and serves nothing, or a
 // volume is on a server that is gone. Then look returns an error after the runtime's limit of a command's start. The
-// thread that the kernel keeps waiting is lost until the file system answers or goes, so a container has maxLooks of
-// them at most, and a look at its files that comes later waits for one of these.
+// thread that the kernel keeps waiting is lost until the file system answers or goes, so an app has maxLooks of them at
+// most, in all its containers: each start makes one. A look at its files that comes later waits for one of these.
 //
 // discard takes the result of an f that was too late; it is nil if there is nothing to release.
 func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result T, err error) {

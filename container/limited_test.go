@@ -1,10 +1,12 @@
 package container
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -35,21 +37,30 @@ func mountSilent(t *testing.T, dir string) (release func()) {
 	return func() { _ = errors.Join(unix.Close(server), unix.Unmount(dir, unix.MNT_DETACH)) }
 }
 
-// Files of an app that do not answer cost the start that looks at them, in time, and nothing else.
-func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
-	r, root, volume := newRuntime(t), busyboxRoot(t), t.TempDir()
-	r.execLimit = time.Second
+// specWithEtc returns the container of an app that has its /etc in a volume, and that folder: what is mounted on it
+// later is also in the app.
+func specWithEtc(t *testing.T) (s spec.Spec, etc string) {
+	t.Helper()
+	root, volume := busyboxRoot(t), t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(volume, "etc"), 0o755), os.Mkdir(filepath.Join(volume, "bin"), 0o755),
 		os.RemoveAll(filepath.Join(root, "etc")), os.Symlink("/volume/etc", filepath.Join(root, "etc")),
 		unix.Mount(volume, volume, "", unix.MS_BIND, ""), unix.Mount("", volume, "", unix.MS_SHARED, "")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(volume, unix.MNT_DETACH) })
-	s := testSpec(root, "sleep", "1000")
+	s = testSpec(root, "sleep", "1000")
 	s.Mounts = []spec.Mount{{Source: volume, Target: "/volume", Recursive: true}}
+	return s, filepath.Join(volume, "etc")
+}
+
+// Files of an app that do not answer cost the start that looks at them, in time, and nothing else.
+func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
+	r := newRuntime(t)
+	r.execLimit = time.Second
+	s, etc := specWithEtc(t)
 	hostile, _ := startSleeper(t, r, s)
 	other, _ := startSleeper(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
-	release := mountSilent(t, filepath.Join(volume, "etc"))
+	release := mountSilent(t, etc)
 	named := rootCommand("true")
 	named.User = "bob"
 	ended := make(chan error)
@@ -90,6 +101,32 @@ func TestFilesThatDoNotAnswerCostOneStart(t *testing.T) {
 	}
 	if _, err := look(c, func(*os.File) bool { <-answer; return true }, nil); !errors.Is(err, errKilled) {
 		t.Errorf("a look at the files of an app that was killed: %v", err)
+	}
+}
+
+// Files that do not answer keep maxLooks threads of an app at most, however often the app starts.
+func TestFilesThatDoNotAnswerCostABoundedNumberOfThreads(t *testing.T) {
+	for name, r := range map[string]*Runtime{"libcontainer": newRuntime(t), "direct": newDirect(t)} {
+		r.execLimit = 50 * time.Millisecond
+		s, etc := specWithEtc(t)
+		s.Process.User = "bob"
+		release := mountSilent(t, etc)
+		for range 3 * maxLooks {
+			c := containerOf(t, r, s)
+			_, err := c.Start(spec.Stdio{})
+			if err == nil || !strings.Contains(err.Error(), "do not answer within") {
+				t.Errorf("%s: error %v", name, err)
+			}
+			if err := c.Destroy(); err != nil {
+				t.Error(err)
+			}
+		}
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		if n := bytes.Count(stacks, []byte("identity.Resolve(")); n > maxLooks {
+			t.Errorf("%s: %d looks wait", name, n)
+		}
+		release()
 	}
 }
 

@@ -63,6 +63,7 @@ type Runtime struct {
 	starter   *starter      // of commands, if libcontainer starts the apps
 	forker    *forker       // otherwise
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
+	looks     sync.Map      // by an app's name: a chan struct{}, see look
 
 	startLimit time.Duration // of a direct start
 	assembling sync.Map      // of the names of apps whose mounts are being made for one
@@ -204,10 +205,11 @@ func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
+	looks, _ := r.looks.LoadOrStore(s.Name, make(chan struct{}, maxLooks))
 	group, killed := s.Cgroup, make(chan struct{})
 	return &container{
 		killed: killed, kill: sync.OnceFunc(func() { close(killed) }),
-		runtime: r, spec: s, filter: filter, id: rand.Text(), looks: make(chan struct{}, maxLooks),
+		runtime: r, spec: s, filter: filter, id: rand.Text(), looks: looks.(chan struct{}),
 		cgroups: sync.OnceValues(func() (cgroups.Manager, error) { return r.pod.Manager(group) }),
 	}, nil
 }
