@@ -73,21 +73,12 @@ func (c *copier) attributes(e *entry, out int) error {
 }
 
 func (c *copier) xattrs(e *entry, out int) error {
-	from, to := procPath(int(e.dir.Fd()), e.name), procPath(out, e.name)
-	names, err := listXattrs(from)
+	names, err := xattrsOf(e, c.markers)
 	if err != nil {
-		return fmt.Errorf("list extended attributes: %w", err)
+		return err
 	}
+	from, to := procPath(int(e.dir.Fd()), e.name), procPath(out, e.name)
 	for _, name := range names {
-		if c.markers == dropped && (strings.HasPrefix(name, overlayPrefix) || name == selinuxLabel) {
-			continue
-		}
-		if name == overlayRedirect || name == overlayMetacopy || name == overlayWhiteout {
-			return fmt.Errorf("extended attribute %s has a meaning that only overlay knows", name)
-		}
-		if c.markers == merged && strings.HasPrefix(name, overlayPrefix) {
-			continue
-		}
 		value, err := getXattr(from, name)
 		if err == nil {
 			err = unix.Lsetxattr(to, name, value, 0)
@@ -97,6 +88,25 @@ func (c *copier) xattrs(e *entry, out int) error {
 		}
 	}
 	return nil
+}
+
+// xattrsOf returns the extended attributes of e that are copied. An attribute that has a meaning that only overlay
+// knows is an error, unless all of overlay's are dropped.
+func xattrsOf(e *entry, m markers) (copied []string, err error) {
+	names, err := listXattrs(procPath(int(e.dir.Fd()), e.name))
+	if err != nil {
+		return nil, fmt.Errorf("list extended attributes: %w", err)
+	}
+	for _, name := range names {
+		switch overlays := strings.HasPrefix(name, overlayPrefix); {
+		case m == dropped && (overlays || name == selinuxLabel):
+		case name == overlayRedirect || name == overlayMetacopy || name == overlayWhiteout:
+			return nil, fmt.Errorf("extended attribute %s has a meaning that only overlay knows", name)
+		case m == verbatim || !overlays:
+			copied = append(copied, name)
+		}
+	}
+	return copied, nil
 }
 
 // procPath names a file of a directory, for calls that have no at-form: the

@@ -126,7 +126,7 @@ func refuseMarks(layers []string) error {
 	for _, layer := range layers {
 		file, err := findMark(layer)
 		if err != nil {
-			return fmt.Errorf("look for deleted files in layer %s: %w", layer, err)
+			return fmt.Errorf("look for overlay's marks in layer %s: %w", layer, err)
 		}
 		if file != "" {
 			return fmt.Errorf("%s hides files of the layers below, which aufs would show; use overlay or copy",
@@ -136,12 +136,18 @@ func refuseMarks(layers []string) error {
 	return nil
 }
 
-// findMark returns a path of layer that hides files of the layers below, or "".
+// findMark returns a path of layer that hides files of the layers below, or "". A path with an attribute whose
+// meaning only overlay knows is an error.
 func findMark(layer string) (found string, err error) {
 	var failed error
 	_, err = anyIn(layer, func(parent *os.File, p string, dir bool) bool {
 		e := &entry{name: path.Base(p), dir: parent}
-		if failed = unix.Fstatat(int(parent.Fd()), e.name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); failed != nil {
+		failed = unix.Fstatat(int(parent.Fd()), e.name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
+		if failed == nil {
+			_, failed = xattrsOf(e, merged)
+		}
+		if failed != nil {
+			failed = fmt.Errorf("/%s: %w", p, failed)
 			return true
 		}
 		if e.isWhiteout() || dir && isOpaque(e) {

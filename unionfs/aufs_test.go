@@ -279,10 +279,11 @@ func TestFileCapabilitiesNeedExtendedAttributes(t *testing.T) {
 	}
 }
 
-// aufs would show what overlay's marks hide, so layers with marks are refused: a device or an opaque directory above
-// another layer. A mark in the lowest layer hides nothing.
+// aufs would show what overlay's marks hide or move, so layers with marks are refused: a device or an opaque or
+// redirected directory above another layer. A mark in the lowest layer does nothing.
 func TestAUFSRefusesOverlaysMarks(t *testing.T) {
-	plain, whiteout, opaque := t.TempDir(), t.TempDir(), t.TempDir()
+	const hides, redirect = " hides files of the layers below, which aufs would show", "trusted.overlay.redirect"
+	plain, whiteout, opaque, redirected := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(plain, "etc/dir"), 0o755))
 	must(t, os.WriteFile(filepath.Join(plain, "etc/secret"), nil, 0o644))
 	must(t, unix.Mknod(filepath.Join(plain, "etc/null"), unix.S_IFCHR, int(unix.Mkdev(1, 3))))
@@ -290,32 +291,37 @@ func TestAUFSRefusesOverlaysMarks(t *testing.T) {
 	must(t, unix.Mknod(filepath.Join(whiteout, "etc/secret"), unix.S_IFCHR, 0))
 	must(t, os.MkdirAll(filepath.Join(opaque, "etc/dir"), 0o755))
 	must(t, unix.Lsetxattr(filepath.Join(opaque, "etc/dir"), "trusted.overlay.opaque", []byte("y"), 0))
+	must(t, os.Mkdir(filepath.Join(redirected, "new"), 0o755))
+	must(t, unix.Lsetxattr(filepath.Join(redirected, "new"), redirect, []byte("/etc"), 0))
 	for _, tt := range []struct {
 		name   string
 		layers []string
-		mark   string // "" for none
+		want   string // "" for no mark
 	}{
 		{"none", []string{plain, t.TempDir()}, ""},
-		{"device", []string{t.TempDir(), whiteout, plain}, filepath.Join(whiteout, "etc/secret")},
-		{"opaque directory", []string{opaque, plain}, filepath.Join(opaque, "etc/dir")},
+		{"device", []string{t.TempDir(), whiteout, plain}, filepath.Join(whiteout, "etc/secret") + hides},
+		{"opaque directory", []string{opaque, plain}, filepath.Join(opaque, "etc/dir") + hides},
+		{"redirected directory", []string{redirected, plain}, redirected + ": /new: extended attribute " + redirect},
 		{"in the lowest layer", []string{plain, whiteout}, ""},
 	} {
 		r := unionfs.Root{App: "a", Scratch: t.TempDir(), Target: t.TempDir()}
 		for _, dir := range tt.layers {
 			r.Layers = append(r.Layers, unionfs.Layer{Dir: dir})
 		}
-		want := tt.mark + " hides files of the layers below, which aufs would show"
 		err := unionfs.AUFS{}.Mount(t.Context(), r) // on a kernel without aufs always an error, but another one
-		if refused := err != nil && strings.Contains(err.Error(), "hides files"); refused != (tt.mark != "") || refused && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: Mount: %v, want %q", tt.name, err, tt.mark)
+		marked := func(err error) bool {
+			return err != nil && (strings.Contains(err.Error(), hides) || strings.Contains(err.Error(), redirect))
+		}
+		if marked(err) != (tt.want != "") || marked(err) && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Mount: %v, want %q", tt.name, err, tt.want)
 		}
 		must(t, unionfstest.Unmount(r))
-		if tt.mark == "" {
+		if tt.want == "" {
 			continue
 		}
 		// What Probe returns on a kernel with aufs, so that Select takes another driver.
-		if err := unionfs.RefuseMarks(tt.layers); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, want)
+		if err := unionfs.RefuseMarks(tt.layers); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
 	}
 }

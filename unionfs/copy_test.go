@@ -82,6 +82,21 @@ func TestCopyRefusesReferences(t *testing.T) {
 	}
 }
 
+// A directory that merges below another must not refer to others either.
+func TestCopyRefusesReferencesOfMergedDirectories(t *testing.T) {
+	r := copyRoot(t)
+	mid := t.TempDir()
+	r.Layers = append(r.Layers, unionfs.Layer{Dir: mid}, unionfs.Layer{Dir: t.TempDir()})
+	for _, l := range r.Layers {
+		must(t, os.Mkdir(filepath.Join(l.Dir, "a"), 0o755))
+	}
+	must(t, unix.Lsetxattr(filepath.Join(mid, "a"), "trusted.overlay.redirect", []byte("/b"), 0))
+	err := unionfs.Copy{}.Mount(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "/a of "+mid+": extended attribute trusted.overlay.redirect") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A layer may be deeper than PATH_MAX.
 func TestCopyTakesADeepLayer(t *testing.T) {
 	const depth = 300

@@ -150,6 +150,9 @@ func (c *copier) mergeNames(rel string, sources []source) ([]*entry, error) {
 				seen[name] = e
 				entries = append(entries, e)
 			case e.isDir():
+				if _, err := xattrsOf(e, c.markers); err != nil {
+					return nil, fmt.Errorf("merge /%s of %s: %w", e.path, c.layers[s.layer].Dir, err)
+				}
 				first.below = append(first.below, s)
 			}
 		}
