@@ -144,6 +144,20 @@ func TestAHostVolumeIsNotFilled(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatIsTooSmallStaysEmpty(t *testing.T) {
+	volume := t.TempDir()
+	must(t, unix.Mount("tmpfs", volume, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { must(t, unix.Unmount(volume, 0)) })
+	app := filling{files: map[string]string{"data/": "", "data/a": "a", "data/deep/": "", "data/deep/b": strings.Repeat("b", 128<<10)}}
+	_, err := (&Pod{Plan: new(plan.Pod)}).fillVolume(t.Context(), app.root(t), spec.Mount{Source: volume, Target: "/data"})
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "/deep/b of ") {
+		t.Errorf("the error is %v", err)
+	}
+	if files, err := os.ReadDir(volume); len(files) > 0 || err != nil {
+		t.Errorf("the volume has %v, %v", files, err)
+	}
+}
+
 // A volume that was not filled to the end, because the stager was killed, is filled again, and one whose filling has
 // failed is empty.
 func TestAVolumeIsFilledWholly(t *testing.T) {
