@@ -38,10 +38,6 @@ func (AUFS) Name() string { return "aufs" }
 
 // Mount implements Driver.
 func (a AUFS) Mount(ctx context.Context, r Root) error {
-	r, err := prepare(r, 0)
-	if err != nil {
-		return fmt.Errorf("%s: %w", a.Name(), err)
-	}
 	if err := a.mount(ctx, r); err != nil {
 		return fmt.Errorf("%s: %w", a.Name(), err)
 	}
@@ -49,39 +45,32 @@ func (a AUFS) Mount(ctx context.Context, r Root) error {
 }
 
 func (a AUFS) mount(ctx context.Context, r Root) error {
-	upper := filepath.Join(r.Scratch, "upper")
-	if err := makeDir(upper, 0o755); err != nil {
-		return err
-	}
-	dirs, err := filteredDirs(ctx, r)
+	s, err := NewStack(ctx, r, 0)
 	if err != nil {
 		return err
 	}
-	if err := refuseMarks(dirs[:len(dirs)-1]); err != nil { // the last layer has no layer below it to hide
+	if err := refuseMarks(s.Lower[:len(s.Lower)-1]); err != nil { // the last layer has no layer below it to hide
 		return err
 	}
-	if err := topAttributes(upper, r.Layers[0]); err != nil {
+	if err := mountAUFS(filepath.Join(r.Scratch, "l"), s.Upper, s.Lower, r.Target); err != nil {
 		return err
 	}
-	if err := mountAUFS(filepath.Join(r.Scratch, "l"), upper, dirs, r.Target); err != nil {
-		return err
-	}
-	if err := finishAUFS(r, upper, dirs); err != nil {
+	if err := finishAUFS(r, s); err != nil {
 		return undoAUFS(r.Target, err)
 	}
 	return nil
 }
 
-// finishAUFS checks the mounted root r, which has the layers dirs. It also sets the times of the root's
+// finishAUFS checks the mounted root r of the stack s. It also sets the times of the root's
 // directory, because aufs changed them when it made its own files in upper. It sets them in upper,
 // because through aufs they would be whole seconds.
-func finishAUFS(r Root, upper string, dirs []string) error {
+func finishAUFS(r Root, s Stack) error {
 	xattrs, err := hasXattrs(r.Target)
 	if err != nil {
 		return err
 	}
 	if !xattrs {
-		if _, err := judgeNoXattrs(dirs); err != nil {
+		if _, err := judgeNoXattrs(s.Lower); err != nil {
 			return err
 		}
 	}
@@ -89,8 +78,8 @@ func finishAUFS(r Root, upper string, dirs []string) error {
 	if err := unix.Stat(r.Layers[0].Dir, &top); err != nil {
 		return &os.PathError{Op: "stat", Path: r.Layers[0].Dir, Err: err}
 	}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, upper, []unix.Timespec{top.Atim, top.Mtim}, 0); err != nil {
-		return fmt.Errorf("set times of %s: %w", upper, err)
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, s.Upper, []unix.Timespec{top.Atim, top.Mtim}, 0); err != nil {
+		return fmt.Errorf("set times of %s: %w", s.Upper, err)
 	}
 	return nil
 }
