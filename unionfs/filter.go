@@ -142,15 +142,3 @@ func (f *Filter) keeps(p string, dir bool) bool {
 	}
 	return f.files.has(p)
 }
-
-// equal reports whether f and g keep the same paths of any layer.
-func (f *Filter) equal(g *Filter) bool {
-	if f == nil || g == nil {
-		return f == g
-	}
-	return f.files.equal(g.files) && f.dirs.equal(g.dirs)
-}
-
-func (s pathSet) equal(t pathSet) bool {
-	return (s == nil) == (t == nil) && maps.Equal(s, t)
-}

@@ -28,6 +28,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 )
 
 // Driver makes roots. Its methods may be called by several goroutines at
@@ -120,13 +122,11 @@ func checkLayer(dir string) error {
 func distinct(layers []Layer) []Layer {
 	seen := make(map[string][]*Filter, len(layers))
 	kept := make([]Layer, 0, len(layers))
-next:
 	for _, l := range layers {
 		dir := filepath.Clean(l.Dir)
-		for _, f := range seen[dir] {
-			if f.equal(l.Filter) {
-				continue next
-			}
+		same := func(f *Filter) bool { return reflect.DeepEqual(f, l.Filter) } // no set, for every path, is not the empty one
+		if slices.ContainsFunc(seen[dir], same) {
+			continue
 		}
 		seen[dir] = append(seen[dir], l.Filter)
 		kept = append(kept, l)
