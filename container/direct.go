@@ -142,28 +142,16 @@ func (c *container) assemble(
 	if _, hangs := waiting.LoadOrStore(name, true); hangs {
 		return nil, errors.New("the container's volumes have not answered since an earlier start")
 	}
-	a, made, gone := &assembly{container: c, stdio: stdio}, make(chan error), make(chan struct{})
-	defer close(gone)
-	go func() {
-		err := a.make(config, l)
-		waiting.Delete(name)
-		select {
-		case made <- err:
-		case <-gone:
-			a.close()
-		}
-	}()
-	select {
-	case err := <-made:
-		if err != nil {
-			a.close()
-		}
-		return a, err
-	case <-c.killed:
-		return nil, errKilled
-	case <-time.After(limit):
-		return nil, fmt.Errorf("the container's volumes do not answer within %s", limit)
+	a := &assembly{container: c, stdio: stdio}
+	tooLate := fmt.Errorf("the container's volumes do not answer within %s", limit)
+	made, err := await(c, time.After(limit), tooLate, func() error {
+		defer waiting.Delete(name)
+		return a.make(config, l)
+	}, func(error) { a.close() })
+	if made != nil {
+		a.close()
 	}
+	return a, errors.Join(made, err)
 }
 
 // runDirect completes the start of a child whose root is being made, as run does for libcontainer's.

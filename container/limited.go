@@ -24,15 +24,13 @@ var errKilled = errors.New("the container was killed before its files answered")
 // discard takes the result of an f that was too late; it is nil if there is nothing to release.
 func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result T, err error) {
 	late := time.After(c.runtime.execLimit)
-	tooLate := func() error {
-		return fmt.Errorf("the container's files do not answer within %s", c.runtime.execLimit)
-	}
+	tooLate := fmt.Errorf("the container's files do not answer within %s", c.runtime.execLimit)
 	select {
 	case c.looks <- struct{}{}:
 	case <-c.killed:
 		return result, errKilled
 	case <-late:
-		return result, tooLate()
+		return result, tooLate
 	}
 	// A descriptor of its own: Destroy closes the container's.
 	fd, err := unix.FcntlInt(c.handles.root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -41,12 +39,24 @@ func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result
 		return result, os.NewSyscallError("fcntl", err)
 	}
 	root := os.NewFile(uintptr(fd), c.handles.root.Name())
+	return await(c, late, tooLate, func() T {
+		defer func() {
+			root.Close()
+			<-c.looks
+		}()
+		return f(root)
+	}, discard)
+}
+
+// await calls f on a goroutine of its own, and returns its result. If late fires before, or the container is killed,
+// await returns tooLate or errKilled, and discard takes the result of f when it comes; discard may be nil.
+func await[T any](
+	c *container, late <-chan time.Time, tooLate error, f func() T, discard func(T),
+) (result T, err error) {
 	done, gone := make(chan T), make(chan struct{})
 	defer close(gone)
 	go func() {
-		found := f(root)
-		root.Close()
-		<-c.looks
+		found := f()
 		select {
 		case done <- found:
 		case <-gone:
@@ -61,6 +71,6 @@ func look[T any](c *container, f func(root *os.File) T, discard func(T)) (result
 	case <-c.killed:
 		return result, errKilled
 	case <-late:
-		return result, tooLate()
+		return result, tooLate
 	}
 }
