@@ -11,6 +11,7 @@ import (
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/opencontainers/runc/libcontainer/keys"
 	"github.com/opencontainers/runc/libcontainer/system"
+	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
@@ -165,7 +166,7 @@ func (j *joining) setLabels() error {
 	if _, err := keys.JoinSessionKeyring(j.container.keyring()); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("join session keyring: %w", err)
 	}
-	if err := j.container.runtime.starter.setLabel(j.container.spec.SELinuxLabel); err != nil {
+	if err := selinux.SetExecLabel(j.container.spec.SELinuxLabel); err != nil {
 		return fmt.Errorf("set SELinux label: %w", err)
 	}
 	return nil

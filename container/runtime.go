@@ -145,11 +145,8 @@ func (r *Runtime) prepareLibcontainer() (err error) {
 	if err := fillProgram(); err != nil {
 		return fmt.Errorf("copy the stager's program below its mount: %w", err)
 	}
-	if r.exe, err = exeseal.CloneSelfExe(r.state); err != nil {
-		return err
-	}
-	<-r.starter.locked
-	return nil
+	r.exe, err = exeseal.CloneSelfExe(r.state)
+	return err
 }
 
 func (r *Runtime) prepareDirect(dir string) (err error) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/thread"
@@ -15,21 +14,17 @@ import (
 // need no new threads while apps run: where apps have used up the tasks of a cgroup around the pod's, the Go runtime
 // ends a program that cannot make one.
 type starter struct {
-	calls  chan func()
-	locked <-chan struct{} // closed when it has its thread
-	label  string          // SELinux's, for the thread's next exec; of the thread
+	calls chan func()
 }
 
-// newStarter begins to make a starter.
 func newStarter() *starter {
-	locked := make(chan struct{})
-	s := &starter{calls: make(chan func()), locked: locked}
+	s := &starter{calls: make(chan func())}
 	thread.Go(func() {
-		close(locked)
 		for call := range s.calls {
 			call()
 		}
 	})
+	s.do(func() {}) // it has its thread now
 	return s
 }
 
@@ -45,18 +40,6 @@ func (s *starter) do(call func()) {
 
 // close ends the thread.
 func (s *starter) close() { close(s.calls) }
-
-// setLabel sets the SELinux label of the thread's next children at their exec, "" for none. It is called by do.
-func (s *starter) setLabel(label string) error {
-	if label == s.label {
-		return nil
-	}
-	if err := selinux.SetExecLabel(label); err != nil {
-		return err
-	}
-	s.label = label
-	return nil
-}
 
 // inPIDs calls start, whose children are in the PID namespace, nil for the supervisor's. It is called on the starter's
 // thread, which stays in the supervisor's.
