@@ -18,7 +18,7 @@ func TestTheLineToTheWaiterIsNoStreamOfAnApp(t *testing.T) {
 	for _, fd := range ends {
 		defer unix.Close(fd)
 	}
-	for _, line := range []string{"%d", "%d,0,1610612736", "0,%d,1610612736"} {
+	for _, line := range []string{"%d,1610612736", "%d,0,1610612736", "0,%d,1610612736"} {
 		in := TakeDescriptors([]string{
 			names.SupervisorVariable + "=" + fmt.Sprintf(line, ends[0]),
 			names.StdioPrefix + "a" + names.StdinSuffix + fmt.Sprint("=", ends[0]),

@@ -155,7 +155,6 @@ func TestWaiterStopsWhereTheKernelRefuses(t *testing.T) {
 		"F_DUPFD_CLOEXEC":        {callOf(unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}), "exit", own, "make descriptor"},
 		"socketpair":             {callOf(unix.SYS_SOCKETPAIR, nil), "exit", own, "make channel"},
 		"clone":                  {callOf(unix.SYS_CLONE, map[int]uint32{0: own | uint32(unix.SIGCHLD)}), "exit", own, "fork"},
-		"send":                   {callOf(unix.SYS_SENDTO, nil), "exit", own, "welcome supervisor"},
 		"wait":                   {callOf(unix.SYS_WAIT4, nil), "early", own, "wait for supervisor"},
 		"dup3 of the channel":    {callOf(unix.SYS_DUP3, map[int]uint32{1: 3}), "exit", own, "keep channel"},
 		"dup3 of the signals":    {callOf(unix.SYS_DUP3, map[int]uint32{1: 4}), "exit", own, "keep channel"},

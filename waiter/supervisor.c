@@ -47,9 +47,9 @@ static void set_mask(const sigset_t *daemons)
 }
 
 /* Becomes the supervisor: this program again, at its path in the new root. */
-static void __attribute__((noreturn)) become_supervisor(int channel, const sigset_t *signals)
+static void __attribute__((noreturn)) become_supervisor(int channel, uint32_t namespaces, const sigset_t *signals)
 {
-	char self[PATH_MAX], mark[16];
+	char self[PATH_MAX], mark[32];
 	char *args[] = { self, NULL };
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
@@ -63,7 +63,7 @@ static void __attribute__((noreturn)) become_supervisor(int channel, const sigse
 	make_room_for_descriptors(channel);
 	if (fcntl(channel, F_SETFD, 0) < 0)
 		give_up("keep channel");
-	snprintf(mark, sizeof(mark), "%d", channel);
+	snprintf(mark, sizeof(mark), "%d,%u", channel, namespaces); /* read by TakeLine */
 	if (setenv(SUPERVISOR_ENV, mark, 1) < 0)
 		give_up("set " SUPERVISOR_ENV);
 	set_mask(signals);
@@ -91,7 +91,7 @@ int fork_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervi
 	if (*supervisor < 0)
 		give_up("fork");
 	if (*supervisor == 0)
-		become_supervisor(ends[1], signals);
+		become_supervisor(ends[1], namespaces, signals);
 	close(ends[1]);
 	return ends[0];
 }

@@ -123,7 +123,6 @@ static void __attribute__((noreturn)) end_as(int status)
 static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t *supervisor,
 			    struct waiter_request *settled)
 {
-	struct waiter_welcome welcome = { namespaces };
 	int channel, status;
 	ssize_t n;
 
@@ -132,8 +131,6 @@ static int start_supervisor(uint32_t namespaces, const sigset_t *signals, pid_t 
 	if (!(namespaces & CLONE_NEWPID) && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		give_up("become child subreaper");
 	channel = fork_supervisor(namespaces, signals, supervisor);
-	if (send(channel, &welcome, sizeof(welcome), 0) < 0 && errno != EPIPE)
-		give_up("welcome supervisor");
 	do
 		n = recv(channel, settled, sizeof(*settled), 0);
 	while (n < 0 && errno == EINTR);

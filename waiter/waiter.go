@@ -20,7 +20,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -61,8 +60,8 @@ func TakeLine() (*Line, error) {
 	if _, err := C.faults_guard(); err != nil {
 		return nil, fmt.Errorf("guard signals of faults: %w", err)
 	}
-	fd, err := strconv.Atoi(mark)
-	if err != nil {
+	fd, l := 0, &Line{settled: make(chan struct{})}
+	if _, err := fmt.Sscanf(mark, "%d,%d", &fd, &l.namespaces); err != nil {
 		return nil, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
 	}
 	file := os.NewFile(uintptr(fd), "channel")
@@ -71,19 +70,13 @@ func TakeLine() (*Line, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", names.SupervisorVariable, err)
 	}
-	channel, ok := conn.(*net.UnixConn)
-	if !ok {
+	var ok bool
+	if l.channel, ok = conn.(*net.UnixConn); !ok {
 		return nil, fmt.Errorf("%s: descriptor %d is not a Unix socket", names.SupervisorVariable, fd)
 	}
-	var welcome C.struct_waiter_welcome
-	if err := readStruct(channel, &welcome); err != nil {
-		return nil, fmt.Errorf("read the waiter's welcome: %w", err)
-	}
-	mounts, err := os.Open("/proc/self/ns/mnt")
-	if err != nil {
+	if l.mounts, err = os.Open("/proc/self/ns/mnt"); err != nil {
 		return nil, fmt.Errorf("open own mount namespace: %w", err)
 	}
-	l := &Line{channel: channel, namespaces: uintptr(welcome.namespaces), settled: make(chan struct{}), mounts: mounts}
 	return l, os.Unsetenv(names.SupervisorVariable)
 }
 

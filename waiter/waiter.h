@@ -3,7 +3,6 @@
  * Both are the same program, so all numbers are in the machine's byte order.
  *
  *	waiter                                             supervisor
- *	   welcome  ──────────────────────────────────────►  before it reads anything
  *	   ◄──────────────────────────────  WAITER_SETTLE    when it has read the manifest
  *	   ◄──────────────────────────────  WAITER_LIFELINE  next, from PID 1 of a PID namespace
  *	   ◄──────────────────────────────  WAITER_UP        when the pod runs
@@ -11,7 +10,8 @@
  *	   WAITER_STOP  ──────────────────────────────────►  for each signal of the daemon
  *
  * The channel is a SOCK_SEQPACKET pair: a message is one packet, and end of file
- * means that the other side has ended.
+ * means that the other side has ended. The supervisor finds its descriptor in the
+ * environment, with the namespaces that the waiter has made (names.SupervisorVariable).
  *
  * A helper process is out of the apps' reach: it is in its own PID namespace,
  * below the waiter's, which is a sibling of the pod's PID namespace.
@@ -35,11 +35,6 @@
 /* The maximum number of a helper's files from descriptor 3 on. */
 #define WAITER_MAX_FILES 32
 
-/* The waiter's first message. */
-struct waiter_welcome {
-	uint32_t namespaces; /* that it has made for the supervisor, as in clone(2) */
-};
-
 enum waiter_kind {
 	/* The namespaces that the pod needs, and the ready pipe. If the supervisor is in other
 	 * namespaces, it ends afterwards, and the waiter starts it again. */
@@ -53,7 +48,7 @@ enum waiter_kind {
 	WAITER_LIFELINE,
 };
 
-/* The waiter's later messages, the uint32_t alone. Apps can send the supervisor any signal,
+/* The waiter's messages, the uint32_t alone. Apps can send the supervisor any signal,
  * and nothing on the channel, so only the daemon can ask for the pod's end. */
 enum waiter_order {
 	WAITER_STOP = 1, /* stop the pod */
