@@ -8,7 +8,7 @@
  * runtime, which reports the fault with its goroutines.
  */
 #define _GNU_SOURCE
-#include "faults.h"
+#include "waiter.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -15,10 +15,9 @@
  * SIGKILL as the supervisor's PR_SET_PDEATHSIG would not do: it would end the thread before it has killed the apps.
  */
 #define _GNU_SOURCE
-#include "lifeline.h"
-
 #include "first.h"
 #include "thread.h"
+#include "waiter.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,5 @@
 package waiter
 
-// #include "lifeline.h"
 // #include "waiter.h"
 import "C"
 

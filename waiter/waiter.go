@@ -10,7 +10,6 @@
 package waiter
 
 // #cgo CFLAGS: -Wall -Wextra -Werror -O2 -I${SRCDIR}/../internal/c
-// #include "faults.h"
 // #include "waiter.h"
 import "C"
 

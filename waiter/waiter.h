@@ -97,4 +97,11 @@ struct waiter_report {
 	uint32_t error; /* errno */
 };
 
+/* Ties the supervisor, PID 1 of the pod, to the waiter, see lifeline.c. Returns the waiter's end, or -1 with errno. */
+int lifeline_start(void);
+
+/* Puts the handler of faults.c in front of the Go runtime's, which runs already. The supervisor calls it once. Returns
+ * -1 with errno after an error. */
+int faults_guard(void);
+
 #endif
