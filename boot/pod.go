@@ -47,6 +47,11 @@ type Waiter interface {
 	// Up reports that the pod is up; the waiter then closes its copy of the ready pipe.
 	// Run calls Up at most once, and only if there is a ready pipe.
 	Up() error
+
+	// Watch calls stop each time that the daemon asks the waiter to stop the pod. When the waiter is gone, Watch kills the
+	// pod's processes and ends this one; in the host's PID namespace it calls stop, and then lost to kill them. Supervise
+	// calls it on a goroutine of its own; it need not return.
+	Watch(stop, lost func())
 }
 
 // ErrOtherNamespaces means that the waiter will start the supervisor again, in the namespaces

@@ -305,4 +305,5 @@ func stepsOf(c trial, pod **Pod) []Step {
 type waiter struct{}
 
 func (waiter) Settle(uintptr, *os.File) error { return nil }
+func (waiter) Watch(_, _ func())              {}
 func (waiter) Up() error                      { return nil }

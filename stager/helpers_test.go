@@ -21,7 +21,6 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/surroundings"
 	"kurma.io/stager/waiter"
 	"kurma.io/stager/waiter/helper"
@@ -53,18 +52,18 @@ func superviseHelpers() error {
 	if err != nil {
 		return err
 	}
-	messages := supervisor.NewMessages(os.Stderr)
-	defer messages.Close()
-	log := slog.New(slog.NewTextHandler(messages, nil))
-	starter := line.Helpers(log)
-	if _, err := starter.Start(context.Background(), helper.Command{Name: "early", Args: []string{"/x"}}); err == nil {
+	early := helper.Command{Name: "early", Args: []string{"/x"}}
+	if _, err := line.Helpers(slog.Default()).Start(context.Background(), early); err == nil {
 		return errors.New("a helper starts before the namespaces are settled")
 	}
-	go func() {
-		<-line.Settled()
-		serveHelpers(starter, log)
-	}()
-	return live(context.Background(), line, partsOf(line, in, starter, log, nil))
+	return live(context.Background(), line, func(log *slog.Logger) boot.Parts {
+		starter := line.Helpers(log)
+		go func() {
+			<-line.Settled()
+			serveHelpers(starter, log)
+		}()
+		return partsOf(in, starter, log)
+	})
 }
 
 func serveHelpers(starter helper.Starter, log *slog.Logger) {

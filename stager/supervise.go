@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
 	"kurma.io/stager/names"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/waiter"
 	"kurma.io/stager/waiter/helper"
 )
@@ -23,45 +21,22 @@ func supervise(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", names.Program, err)
 	}
-	// If the reader of stderr stops reading, the pod must not stop.
-	messages := supervisor.NewMessages(os.Stderr)
-	defer messages.Close()
-	log := slog.New(slog.NewTextHandler(messages, nil))
-	return live(ctx, line, partsOf(line, in, line.Helpers(log), log, messages.Limit))
+	return live(ctx, line, func(log *slog.Logger) boot.Parts { return partsOf(in, line.Helpers(log), log) })
 }
 
 // partsOf returns the parts of the reference stager. The waiter starts the helpers that a driver or
 // a runtime needs.
-func partsOf(
-	line *waiter.Line, in boot.Inherited, starter helper.Starter, log *slog.Logger, limitLog func(int64),
-) boot.Parts {
+func partsOf(in boot.Inherited, starter helper.Starter, log *slog.Logger) boot.Parts {
 	return boot.Parts{
-		Log: log, LimitLog: limitLog, Version: version,
-		Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
-		Waiter: line, Inherited: in, CallIns: handlers,
+		Version: version, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
+		Inherited: in, CallIns: handlers,
 	}
 }
 
-// live runs the pod. If the waiter is gone, no process is left to which an error of KillPod could be
-// reported.
-func live(ctx context.Context, line *waiter.Line, parts boot.Parts) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	supervisor.IgnoreSignals()
-	go line.Watch(stop, func() { _ = parts.Runtime.KillPod() })
-	var code int
-	var err error
-	over := make(chan struct{})
-	// On another goroutine, because this one has the first thread (package waiter): each of its waits changes threads
-	// twice.
-	go func() {
-		defer close(over)
-		code, err = boot.Run(ctx, parts, newSteps())
-	}()
-	<-over
+// live runs the pod.
+func live(ctx context.Context, line *waiter.Line, parts func(*slog.Logger) boot.Parts) error {
+	code, err := boot.Supervise(ctx, line, parts, newSteps())
 	switch {
-	case errors.Is(err, boot.ErrOtherNamespaces):
-		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", names.Program, err)
 	case code != 0:

@@ -4,7 +4,7 @@
  *	daemon
  *	 └─ waiter             this file: has the supervisor stop the pod on SIGTERM,
  *	     │                 SIGINT and SIGQUIT, and ends as the supervisor ends
- *	     ├─ supervisor     the same program again, boot.Run: PID 1 of the pod
+ *	     ├─ supervisor     the same program again, boot.Supervise: PID 1 of the pod
  *	     └─ guard          guard.c: one for each helper process
  *
  * The waiter stays for the life of the pod, so no Go runtime starts in it: it takes

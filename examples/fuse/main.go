@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"kurma.io/stager/container"
 	"kurma.io/stager/examples/fuse/fuseoverlayfs"
 	"kurma.io/stager/names"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 	"kurma.io/stager/waiter"
 	"kurma.io/stager/waiter/helper"
@@ -42,27 +40,12 @@ func dispatch(ctx context.Context) (int, error) {
 	if line == nil {
 		return 1, fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, os.Args)
 	}
-	return supervise(ctx, line, inherited)
-}
-
-// supervise is the pod's PID 1. It returns when the pod is over.
-func supervise(ctx context.Context, line *waiter.Line, inherited boot.Inherited) (int, error) {
-	messages := supervisor.NewMessages(os.Stderr)
-	defer messages.Close()
-	log := slog.New(slog.NewTextHandler(messages, nil))
-	runtime := container.NewRuntime(names.AppsCgroup, log)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	supervisor.IgnoreSignals()
-	go line.Watch(stop, func() { _ = runtime.KillPod() })
-	code, err := boot.Run(ctx, boot.Parts{
-		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers(line.Helpers(log), log),
-		Waiter: line, Inherited: inherited,
+	code, err := boot.Supervise(ctx, line, func(log *slog.Logger) boot.Parts {
+		return boot.Parts{
+			Runtime: container.NewRuntime(names.AppsCgroup, log), Drivers: drivers(line.Helpers(log), log), Inherited: inherited,
+		}
 	}, boot.Steps())
-	switch {
-	case errors.Is(err, boot.ErrOtherNamespaces):
-		return 0, nil
-	case err != nil:
+	if err != nil {
 		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
 	}
 	return code, nil

@@ -12,7 +12,6 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 )
 
@@ -38,19 +37,13 @@ func supervise(ctx context.Context, driver string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", names.Program, err)
 	}
-	messages := supervisor.NewMessages(os.Stderr)
-	defer messages.Close()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	supervisor.IgnoreSignals()
-	go awaitStop(os.NewFile(stopDescriptor, "stop"), stop)
-	log := slog.New(slog.NewTextHandler(messages, nil))
-	code, err := boot.Run(ctx, boot.Parts{
-		Log:       log,
-		Runtime:   container.NewRuntime(names.AppsCgroup, log),
-		Drivers:   []unionfs.Driver{shared{driver}},
-		Waiter:    reporter{report},
-		Inherited: boot.Inherited{Ready: ready},
+	line := reporter{report, os.NewFile(stopDescriptor, "stop")}
+	code, err := boot.Supervise(ctx, line, func(log *slog.Logger) boot.Parts {
+		return boot.Parts{
+			Runtime:   container.NewRuntime(names.AppsCgroup, log),
+			Drivers:   []unionfs.Driver{shared{driver}},
+			Inherited: boot.Inherited{Ready: ready},
+		}
 	}, boot.Steps())
 	switch {
 	case err != nil:
@@ -62,17 +55,9 @@ func supervise(ctx context.Context, driver string) error {
 	return nil
 }
 
-// awaitStop calls stop when the guest's first process asks for it. When that process has ended, so has
-// the guest.
-func awaitStop(orders *os.File, stop func()) {
-	if n, _ := orders.Read(make([]byte, 1)); n > 0 {
-		stop()
-	}
-}
-
 // reporter implements boot.Waiter for a supervisor that was started in the
 // right namespaces: the stager outside has planned them.
-type reporter struct{ report *os.File }
+type reporter struct{ report, orders *os.File }
 
 // Settle implements boot.Waiter.
 func (r reporter) Settle(uintptr, *os.File) error { return nil }
@@ -81,6 +66,13 @@ func (r reporter) Settle(uintptr, *os.File) error { return nil }
 func (r reporter) Up() error {
 	_, err := fmt.Fprintln(r.report, reportUp)
 	return err
+}
+
+// Watch implements boot.Waiter. When the guest's first process, which sends the orders, has ended, so has the guest.
+func (r reporter) Watch(stop, _ func()) {
+	if n, _ := r.orders.Read(make([]byte, 1)); n > 0 {
+		stop()
+	}
 }
 
 // shared is the unionfs.Driver of roots that are mounted outside, by the driver of

@@ -21,7 +21,7 @@ const (
 	roleSender         = "sender" // of a child of the supervisor, see takeSignals
 )
 
-// Line is the supervisor's side of its line to the first process; boot.Waiter and Watch have the contract.
+// Line is the supervisor's side of its line to the first process; boot.Waiter has the contract.
 type Line interface {
 	Settle(namespaces uintptr, ready *os.File) error
 	Up() error

@@ -11,7 +11,6 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 	"kurma.io/stager/unionfs"
 )
 
@@ -35,7 +34,11 @@ func dispatch(
 	case own == nil:
 		code, err = start(runtime(slog.Default()), drivers)
 	default:
-		code, err = own.supervise(ctx, runtime, drivers, steps)
+		inherited := boot.TakeDescriptors(os.Environ())
+		parts := func(log *slog.Logger) boot.Parts {
+			return boot.Parts{Runtime: runtime(log), Drivers: drivers, Inherited: inherited}
+		}
+		code, err = boot.Supervise(ctx, own, parts, steps)
 	}
 	if err != nil {
 		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
@@ -50,23 +53,4 @@ func start(runtime spec.Runtime, drivers []unionfs.Driver) (int, error) {
 		return 1, err
 	}
 	return wait(pod.Namespaces.CloneFlags())
-}
-
-// supervise runs the pod. If the waiter is gone, no process is left to which an error of KillPod could be
-// reported.
-func (l *line) supervise(
-	ctx context.Context, newRuntime func(*slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step,
-) (int, error) {
-	inherited := boot.TakeDescriptors(os.Environ())
-	messages := supervisor.NewMessages(os.Stderr) // if the reader of stderr stops reading, the pod must not stop
-	defer messages.Close()
-	log := slog.New(slog.NewTextHandler(messages, nil))
-	runtime := newRuntime(log)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	supervisor.IgnoreSignals()
-	go l.Watch(stop, func() { _ = runtime.KillPod() })
-	return boot.Run(ctx, boot.Parts{
-		Log: log, LimitLog: messages.Limit, Runtime: runtime, Drivers: drivers, Waiter: l, Inherited: inherited,
-	}, steps)
 }
