@@ -47,3 +47,17 @@ func recordLen(n int, whole bool) int {
 	}
 	return headerLen + n + 1
 }
+
+// payload counts the app's bytes in whole records that add made, and reports
+// whether the last one is partial.
+func payload(records []byte) (n int, open bool) {
+	for len(records) > 0 {
+		end := bytes.IndexByte(records[headerLen:], '\n') + headerLen
+		n += end - headerLen
+		if open = records[tagAt] == 'P'; !open {
+			n++
+		}
+		records = records[end+1:]
+	}
+	return n, open
+}

@@ -1,12 +1,15 @@
 package crilog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Defaults of Options.
@@ -186,21 +189,44 @@ func (w *Writer) makeRoom(b *batch, n int) error {
 	return nil
 }
 
-// flush writes the records of b. After an error none of them is in the file.
+// flush writes the records of b. After a write that ended early, the whole records
+// stay in the file and the rest is cut off.
 func (w *Writer) flush(b *batch) error {
 	if len(b.buf) == 0 {
 		return nil
 	}
-	n, err := w.file.WriteAt(b.buf, w.size)
-	if err != nil {
-		if undo := truncate(w.file, w.size); undo != nil {
-			w.unusable = true
-			err = errors.Join(err, undo)
-		}
-		return fmt.Errorf("write log: %w", err)
+	n, err := writeAt(w.file, b.buf, w.size)
+	if err == nil {
+		w.size += int64(n)
+		w.open[b.stream] = b.open
+		b.written()
+		return nil
 	}
-	w.size += int64(n)
-	w.open[b.stream] = b.open
-	b.written()
-	return nil
+	whole := bytes.LastIndexByte(b.buf[:n], '\n') + 1
+	w.size += int64(whole)
+	if n > whole {
+		if terr := truncate(w.file, w.size); terr != nil {
+			w.unusable = true
+			err = errors.Join(err, terr)
+		}
+	}
+	if whole > 0 {
+		kept, open := payload(b.buf[:whole])
+		b.kept += kept
+		w.open[b.stream] = open
+	}
+	return fmt.Errorf("write log: %w", err)
+}
+
+// writeAt writes b like File.WriteAt, but after an error it also returns how much it
+// had written before.
+func writeAt(f *os.File, b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Pwrite(int(f.Fd()), b[n:], at+int64(n))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+		n += max(m, 0)
+	}
+	return n, nil
 }
