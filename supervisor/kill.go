@@ -21,7 +21,7 @@ const (
 
 // waitChild waits for the end of a process: by itself; by the signal request, sent with SIGCONT
 // when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
-// forced reports. The error says that not even SIGKILL ended it.
+// forced reports. The error says why that did not end it.
 func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Signal) (forced bool, err error) {
 	asked := end.asked
 	for {
@@ -34,54 +34,55 @@ func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Si
 			_ = child.Signal(request)
 			_ = child.Signal(syscall.SIGCONT)
 		case <-end.forced:
-			err := killUntilEmpty(c, child.Done())
-			if closed(child.Done()) {
-				return true, nil
+			err := killUntil(c, child.Done(), time.After(killLimit))
+			if err != nil {
+				err = fmt.Errorf("kill process %d: %w", child.PID(), err)
 			}
-			return true, fmt.Errorf("kill process %d: %w", child.PID(), err)
+			return true, err
 		}
 	}
 }
 
-// killUntil kills the processes in a container's cgroup, again and again until done is closed.
-func killUntil(c spec.Container, done <-chan struct{}) {
+// errSurvivors means that SIGKILL has not ended all processes.
+var errSurvivors = errors.New("some survive SIGKILL")
+
+// killUntil kills the processes in a container's cgroup, again and again until done is closed: a process that is being
+// started may escape a single Kill, and a call may fail, as when the machine has no more descriptors for a moment. It
+// returns an error when late fires before; nil never does.
+func killUntil(c spec.Container, done <-chan struct{}, late <-chan time.Time) error {
 	retry := time.NewTicker(killInterval)
 	defer retry.Stop()
 	for {
-		_ = c.Kill() // it is called again
+		err := c.Kill()
 		select {
 		case <-done:
-			return
+			return nil
 		case <-retry.C:
+		case <-late:
+			return cmp.Or(err, errSurvivors)
 		}
 	}
 }
 
-// killUntilEmpty kills the processes in a container's cgroup until idle is closed and
-// none is left: a process that is being started may escape a single Kill, and a call may fail, as
-// when the machine has no more descriptors for a moment.
+// killUntilEmpty kills the processes in a container's cgroup until idle is closed and none is left.
 func killUntilEmpty(c spec.Container, idle <-chan struct{}) error {
+	late := time.After(killLimit)
+	killErr := killUntil(c, idle, late)
+	if killErr != nil {
+		return killErr
+	}
 	retry := time.NewTicker(killInterval)
 	defer retry.Stop()
-	limit := time.After(killLimit)
-	tooLong := errors.New("some survive SIGKILL")
 	for {
-		killErr := c.Kill()
-		select {
-		case <-idle:
-		case <-retry.C:
-			continue
-		case <-limit:
-			return cmp.Or(killErr, tooLong)
-		}
 		pids, err := c.PIDs()
 		if err == nil && len(pids) == 0 {
 			return nil
 		}
 		select {
 		case <-retry.C:
-		case <-limit:
-			return cmp.Or(killErr, err, tooLong)
+		case <-late:
+			return cmp.Or(killErr, err, errSurvivors)
 		}
+		killErr = c.Kill()
 	}
 }

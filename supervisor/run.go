@@ -160,7 +160,7 @@ func (p *Pod) startContainer(
 		case <-time.After(p.config.StartLimit):
 			late = true
 		}
-		killUntil(c, started)
+		_ = killUntil(c, started, nil)
 	})
 	process, err = c.Start(stdio)
 	close(started)
