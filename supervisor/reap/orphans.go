@@ -18,9 +18,8 @@ const orphanDelay = 2 * time.Second
 // reapOrphans collects the orphans that have been zombies for orphanDelay, and sees to it that the others are looked at
 // then. The caller holds mu.
 func (r *Reaper) reapOrphans() {
-	orphans, _ := childrenOfFirstThread() // none on a kernel without CONFIG_PROC_CHILDREN
 	now, waiting := time.Now(), false
-	for _, pid := range orphans {
+	for _, pid := range childrenOfFirstThread() {
 		if r.known[pid] != nil || !isZombie(pid) {
 			continue
 		}
@@ -53,18 +52,13 @@ func (r *Reaper) wake() {
 }
 
 // childrenOfFirstThread returns the children of this program's first thread, living and ended ones:
-// registered children and orphans.
-func childrenOfFirstThread() (pids []int, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err != nil {
-		return nil, err
-	}
+// registered children and orphans; none on a kernel without CONFIG_PROC_CHILDREN.
+func childrenOfFirstThread() (pids []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
 	for _, field := range strings.Fields(string(text)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			return nil, err
+		if pid, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, pid)
 		}
-		pids = append(pids, pid)
 	}
-	return pids, nil
+	return pids
 }
