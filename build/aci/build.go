@@ -2,7 +2,9 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"kurma.io/stager/build"
@@ -65,6 +67,9 @@ func run(o options) error {
 	}
 	if o.out == "" {
 		o.out = manifest.fileName(names.Program)
+	}
+	if info, err := os.Stat(o.out); o.sign && err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file, as an image with a signature beside it is", o.out)
 	}
 	entries, err := entries(o)
 	if err != nil {

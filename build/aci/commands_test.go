@@ -14,11 +14,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/signing"
+	"kurma.io/stager/tests/surroundings"
 )
 
 const imageManifestText = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/web",
@@ -215,6 +215,11 @@ func TestALinkIsWrittenThrough(t *testing.T) {
 	if err := errors.Join(err, readErr); err != nil || !bytes.Equal(piped, want) || !bytes.Equal(written, want) {
 		t.Errorf("%.80q, %.80q, %v", piped, written, err)
 	}
+	manifest := write(t, dir, "manifest", imageManifestText)
+	code, _, words := aci(t, "build", "--manifest", manifest, "--root", t.TempDir(), "--key", "private", "-o", os.DevNull)
+	if code != 1 || !strings.Contains(words, "not a regular file") {
+		t.Errorf("a signed image without a file: %d, %s", code, words)
+	}
 }
 
 // archive writes an image file of the entries. Each regular file's content is its name.
@@ -386,13 +391,17 @@ func TestASignalEndsACommand(t *testing.T) {
 	if err := errors.Join(err, syscall.Mkfifo(fifo, 0o600)); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "inspect", fifo)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits until aci reads
+	var file *os.File
+	surroundings.Eventually(t, "aci reads", func() bool {
+		file, err = os.OpenFile(fifo, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil
+	})
 	if err := errors.Join(err, cmd.Process.Signal(syscall.SIGTERM)); err != nil {
 		t.Error(err)
 	}
