@@ -19,9 +19,10 @@ import (
 
 // makeView makes the supervisor's own mounts, which vanish with it, and sets the pod's hostname
 // and kernel parameters. It removes the last states of an earlier pod in this root: a daemon would take them for this
-// pod's, if this pod does not start.
+// pod's, if a later step fails.
 func makeView(_ context.Context, p *Pod) error {
-	if err := os.Remove(lastStatus); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err := soon(func() error { return os.Remove(lastStatus) })
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("remove the last states of an earlier pod: %w", err)
 	}
 	if err := mountProc(p.Plan.Namespaces); err != nil {
