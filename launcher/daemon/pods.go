@@ -64,7 +64,7 @@ func findLive(store *pods.Store) (found []*pods.Pod, errs []error, err error) {
 const NoLimit time.Duration = -1
 
 // StopPod stops a pod and returns when the pod has ended, see pods.Store.Stop. It kills a pod that has not ended
-// after limit. The end of ctx ends the wait, and not the stop.
+// after limit. The end of ctx ends the wait, and not the stop; a ctx that has ended before stops nothing.
 func (d *Daemon) StopPod(ctx context.Context, pod *pods.Pod, limit time.Duration) error {
 	store := d.pods()
 	if limit != NoLimit {
@@ -148,7 +148,7 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	if pod == nil || err != nil {
 		return pod, err
 	}
-	return pod, store.Remove(ctx, old, false)
+	return pod, store.Remove(context.WithoutCancel(ctx), old, false)
 }
 
 func (d *Daemon) stopAndStart(ctx context.Context, store *pods.Store, old *pods.Pod) (*pods.Pod, error) {
