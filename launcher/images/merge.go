@@ -93,7 +93,9 @@ func hide(merged map[string]build.Entry, layer []build.Entry, opaque func(build.
 			hides[e.Name] = true
 		}
 	}
-	maps.DeleteFunc(merged, func(name string, _ build.Entry) bool { return hidden(name, hides) })
+	if len(hides) > 0 {
+		maps.DeleteFunc(merged, func(name string, _ build.Entry) bool { return hidden(name, hides) })
+	}
 }
 
 // hidden reports whether a name is below one of hides, where it notes the answer for each folder on its way.
