@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // The lock of a log that is written in a virtual machine is held there: the launcher finds it free, though the app
@@ -29,7 +32,11 @@ func TestLogsThatAreLockedElsewhereAreTheCallIns(t *testing.T) {
 	}
 	full := h.command("logs", "--follow", "--raw", "elsewhere")
 	full.Stdout = must(os.OpenFile("/dev/full", os.O_WRONLY, 0))
-	if _ = full.Run(); full.ProcessState.ExitCode() != 1 {
+	if err := full.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(surroundings.Patience, func() { _ = full.Process.Kill() }).Stop()
+	if _ = full.Wait(); full.ProcessState.ExitCode() != 1 {
 		t.Errorf("the disk is full: %s", full.ProcessState)
 	}
 	h.run("stop", "elsewhere")

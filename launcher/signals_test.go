@@ -51,14 +51,19 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 func TestASignalEndsAList(t *testing.T) {
 	h := newHost(t)
 	keys := filepath.Join(h.dir, "keys.asc")
-	if err := errors.Join(os.Remove(keys), unix.Mkfifo(keys, 0o600)); err != nil {
+	err := errors.Join(os.Remove(keys), unix.Mkfifo(keys, 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := h.command("image", "list")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	gate := must(os.OpenFile(keys, os.O_WRONLY, 0)) // the launcher has it open
+	var gate *os.File
+	surroundings.Eventually(t, "the launcher reads the keys", func() bool {
+		gate, err = os.OpenFile(keys, os.O_WRONLY|unix.O_NONBLOCK, 0)
+		return err == nil
+	})
 	defer gate.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

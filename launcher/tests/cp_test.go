@@ -150,7 +150,7 @@ func TestASecondSignalEndsCp(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	var event unix.FanotifyEventMetadata
+	event := unix.FanotifyEventMetadata{Fd: -1}
 	if err := errors.Join(events.SetReadDeadline(time.Now().Add(harness.Patience)), binary.Read(events, binary.NativeEndian, &event)); err != nil {
 		t.Error(err)
 	}
