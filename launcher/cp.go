@@ -22,7 +22,7 @@ unpacks a tar archive from stdin into a folder; with - as the target, it writes 
 PATH is inside the app's root, with its volumes; the app may change the files meanwhile. Links below PATH
 are copied as links. Files keep their mode and the numbers of their owner, and regular files their time; a copy on
 the host has no setuid and setgid bits. Devices, FIFOs, sockets and the kernel's own files, such as those of /proc, are
-left out, each with a warning.`,
+left out, each with a warning; in the place of a copy, they are an error.`,
 		Example: `  launcher cp web:/etc/hosts .
   launcher cp site/. web:nginx:/srv/www
   launcher cp web:/var/lib/data - | zstd >data.tar.zst`,

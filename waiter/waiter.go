@@ -123,12 +123,8 @@ func (l *Line) ask(request *C.struct_waiter_request, files ...*os.File) error {
 // Settled is closed when Settle has returned nil.
 func (l *Line) Settled() <-chan struct{} { return l.settled }
 
-// Watch calls stop when the daemon asks the waiter to stop the pod, each time: with SIGTERM, SIGINT
-// or SIGQUIT. An app cannot ask for that if the supervisor has called supervisor.IgnoreSignals.
-//
-// Watch kills the pod's processes when the waiter is gone, whatever ended it, and ends this process afterwards. In a
-// PID namespace of its own Watch kills them itself. In the host's it calls stop, and then lost to kill them, while
-// nothing starts any more. Watch does not return; call it on a goroutine of its own.
+// Watch implements boot.Waiter. The daemon asks with SIGTERM, SIGINT or SIGQUIT; an app cannot, if the supervisor has
+// called supervisor.IgnoreSignals. Watch does not return.
 func (l *Line) Watch(stop, lost func()) {
 	// The channel's end, or an error, means that the waiter is gone.
 	for order := C.uint32_t(0); readStruct(l.channel, &order) == nil; {

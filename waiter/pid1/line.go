@@ -58,7 +58,7 @@ func (l *line) Up() error {
 	return errors.Join(err, l.report.Close())
 }
 
-// Watch is waiter.Line.Watch.
+// Watch implements boot.Waiter.
 func (l *line) Watch(stop, lost func()) {
 	// The lifeline's end, or an error, means that the waiter is gone.
 	for order := make([]byte, 1); ; {

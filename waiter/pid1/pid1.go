@@ -15,7 +15,7 @@
 // whether an app has sent one. A fault ends the supervisor all the same, but the Go runtime does not report it: the
 // waiter reports the signal.
 //
-// Main is the main function of a stager that needs nothing else; it puts wait, takeLine and boot.Run together.
+// Main is the main function of a stager that needs nothing else; it puts wait, takeLine and boot.Supervise together.
 //
 // What the package does not cover: an app of user 0 can send SIGSTOP to a child of the supervisor between its
 // fork and its exec. The Go runtime forks with CLONE_VFORK, so the forking thread then waits where no
