@@ -84,8 +84,8 @@ func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) 
 }
 
 // endApp closes what is open for an app that will not run again: its sockets, so that clients are refused; the
-// daemon's files, so that the daemon reads the end of a pipe; the log, so that clients that follow the log end. What they
-// have not taken of the app's last output by then is lost.
+// daemon's files, so that the daemon reads the end of a pipe; the log, so that clients that follow the log end. What
+// they have not taken of the app's last output by then is lost.
 func (p *Pod) endApp(app string, log appLog) {
 	p.journal.EndLines(app)
 	stdio := p.Inherited.Stdio[app]
