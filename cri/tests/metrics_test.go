@@ -97,7 +97,12 @@ func TestMetricsOfContainers(t *testing.T) {
 		r, err := p.ExecSync(ctx, listens)
 		return err == nil && r.ExitCode == 0
 	})
-	pod, container := p.metrics()
+	var pod, container map[string]uint64
+	surroundings.Eventually(t, "the size of the layer is known", func() bool {
+		pod, container = p.metrics()
+		_, known := container["container_fs_usage_bytes"]
+		return known
+	})
 	for name, bounds := range map[string][2]uint64{
 		"container_cpu_usage_seconds_total total":           {1, 60},
 		"container_cpu_cfs_periods_total":                   {1, 10_000},
