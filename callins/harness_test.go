@@ -238,6 +238,19 @@ func null(t *testing.T) *os.File {
 	return f
 }
 
+// startUntil starts a command and reads its output until the text ends with want.
+func startUntil(t *testing.T, cmd *exec.Cmd, want string) string {
+	t.Helper()
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readUntil(t, stdout, want)
+}
+
 // readUntil reads until the text ends with want.
 func readUntil(t *testing.T, r io.Reader, want string) string {
 	t.Helper()

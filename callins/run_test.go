@@ -137,14 +137,7 @@ func TestACommandThatCannotEndDelaysNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := p.caller("run", shell(t, roleVariable+"=tracer setsid "+self+" $$ & wait"), "app")
-	stdout, err := first.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
-	readUntil(t, stdout, "traced: <nil>\n")
+	startUntil(t, first, "traced: <nil>\n")
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,14 +175,7 @@ func TestRunForwardsSignals(t *testing.T) {
 	for _, sig := range forwarded {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := p.caller("run", shell(t, ready(fmt.Sprintf("trap 'kill $!; exit 42' %d", sig))), "app")
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			readUntil(t, stdout, "ready\n")
+			startUntil(t, cmd, "ready\n")
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
@@ -214,14 +200,7 @@ func TestRunForwardsAnIgnoredSignalButAHangup(t *testing.T) {
 			cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
 			cmd.Args = []string{"sh", "-c", `trap "" ` + ignored + `; exec "$0" app`, cmd.Path}
 			cmd.Path = "/bin/sh"
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			readUntil(t, stdout, "ready\n")
+			startUntil(t, cmd, "ready\n")
 			for _, sig := range test.signals {
 				cmd.Process.Signal(sig)
 			}
@@ -283,14 +262,7 @@ func openReader(t *testing.T, path string) *os.File {
 func TestRunEndsWithThePod(t *testing.T) {
 	p := newPod(t, sleeper)
 	cmd := p.caller("run", shell(t, "echo ready; exec sleep infinity"), "app")
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	readUntil(t, stdout, "ready\n")
+	startUntil(t, cmd, "ready\n")
 	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -47,14 +47,7 @@ func TestHostileCallersHarmNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := bystander.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bystander.Start(); err != nil {
-		t.Fatal(err)
-	}
-	readUntil(t, stdout, "ready\n")
+	startUntil(t, bystander, "ready\n")
 	stalled := rawCall(t, p) // sends nothing while the others call
 	defer stalled.Close()
 	finish(t, p.caller("status", "")) // the stalled one has been accepted
@@ -308,14 +301,7 @@ func TestRunEndsAStoppedCommand(t *testing.T) {
 	for _, sig := range endSignals {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := p.caller("run", shell(t, "echo $$; kill -STOP $$; sleep infinity"), "app")
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			pid := strings.TrimSpace(readUntil(t, stdout, "\n"))
+			pid := strings.TrimSpace(startUntil(t, cmd, "\n"))
 			status := fmt.Sprintf("/proc/%d/root/proc/%s/status", p.cmd.Process.Pid, pid) // the pod's /proc
 			eventually(t, "the command is stopped", func() bool {
 				text, err := os.ReadFile(status)
