@@ -229,8 +229,10 @@ func execute(t *testing.T, base, packages string, documents []document) []string
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
-		_ = exec.Command("find", "/sys/fs/cgroup", "-depth", "(", "-path", "*/kurma", "-o", "-path", "*/kurma/*", ")", "-type", "d", "-exec", "rmdir", "{}", "+").Run()
+	err = cmd.Run()
+	// The groups of pods that still ran at the sandbox's end.
+	_ = exec.Command("find", "/sys/fs/cgroup", "-depth", "(", "-path", "*/kurma", "-o", "-path", "*/kurma/*", ")", "-type", "d", "-exec", "rmdir", "{}", "+").Run()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, output.String())
 	}
 	return strings.Split(output.String(), "== begin ")[1:]
