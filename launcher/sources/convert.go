@@ -23,7 +23,8 @@ import (
 
 // The whiteouts of Docker's and OCI's layers, and their conversion:
 //
-//	.wh.NAME         hides NAME of the layers below: becomes a character device 0:0 called NAME
+//	.wh.NAME         hides NAME of the layers below: becomes a character device 0:0 called NAME, or nothing where no
+//	                 layer below shows NAME (overlay lists a device in a folder of one layer)
 //	.wh..wh..opq     hides its folder's contents in the layers below: becomes the folder's attribute
 //	                 trusted.overlay.opaque=y
 //
@@ -147,7 +148,7 @@ type layerWriter struct {
 	tar     *tar.Writer
 	below   *images.Merged // the root of the layers below
 	marks   marks
-	written map[string]bool // folders
+	written map[string]bool // folders; true if the layer hides all that the layers below have there
 }
 
 // newLayerWriter writes to w a layer on the layers below, the lowest first. The caller closes the root of these.
@@ -176,11 +177,7 @@ func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker, diffID stri
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.marks.whiteouts)) {
-		if err := w.above(name); err != nil {
-			return err
-		}
-		header := &tar.Header{Typeflag: tar.TypeChar, Name: path.Join(rootfs, name), Format: tar.FormatPAX}
-		if err := w.tar.WriteHeader(header); err != nil {
+		if err := w.whiteout(name); err != nil {
 			return err
 		}
 	}
@@ -192,10 +189,28 @@ func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker, diffID stri
 	return eachEntryOf(ctx, file, diffID, w.entry)
 }
 
+// whiteout writes a whiteout with the folders on the way to it, if a layer below shows what it hides.
+func (w *layerWriter) whiteout(name string) error {
+	if err := w.above(name); err != nil {
+		return err
+	}
+	if w.written[path.Dir(name)] {
+		return nil
+	}
+	_, err := w.below.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return w.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeChar, Name: path.Join(rootfs, name), Format: tar.FormatPAX})
+}
+
 // above writes the folders on the way to a file.
 func (w *layerWriter) above(name string) error {
 	dir := path.Dir(name)
-	if w.written[dir] {
+	if _, done := w.written[dir]; done {
 		return nil
 	}
 	if dir != "." {
@@ -204,6 +219,11 @@ func (w *layerWriter) above(name string) error {
 		}
 	}
 	return w.folder(dir)
+}
+
+// isHidden tells whether the layer hides all that the layers below have in a folder.
+func (w *layerWriter) isHidden(dir string) bool {
+	return w.marks.opaque[dir] || w.marks.whiteouts[dir] || w.written[path.Dir(dir)]
 }
 
 // folder writes a folder with the owner, mode and time that it has in the layers below, because it covers theirs.
@@ -236,7 +256,7 @@ func (w *layerWriter) write(header *tar.Header, name string) error {
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		w.written[name] = true
+		w.written[name] = w.isHidden(name)
 		out.Size = 0
 		if w.marks.opaque[name] || w.marks.whiteouts[name] {
 			out.PAXRecords[opaqueAttribute] = "y"

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,8 +49,8 @@ func layerOf(t *testing.T, names ...string) (archive []byte, diffID string) {
 	return out.Bytes(), fmt.Sprintf("sha256:%x", sha256.Sum256(out.Bytes()))
 }
 
-// convertLayer returns what a layer becomes on top of a layer with folders of these modes: one word for each entry.
-func convertLayer(t *testing.T, folders map[string]os.FileMode, names ...string) ([]string, error) {
+// convertLayer returns what a layer becomes on top of a layer with files of these modes: one word for each entry.
+func convertLayer(t *testing.T, files map[string]os.FileMode, names ...string) ([]string, error) {
 	t.Helper()
 	archive, diffID := layerOf(t, names...)
 	file := bytes.NewReader(archive)
@@ -60,8 +62,13 @@ func convertLayer(t *testing.T, folders map[string]os.FileMode, names ...string)
 	if err := os.Mkdir(below.Rootfs(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range folders {
-		if err := os.Mkdir(filepath.Join(below.Rootfs(), name), mode); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		file, mode := filepath.Join(below.Rootfs(), name), files[name]
+		if mode.IsDir() {
+			if err := os.Mkdir(file, mode.Perm()); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.WriteFile(file, nil, mode); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,19 +111,32 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		layer, want []string
 	}{
 		{"nothing", nil, []string{"a"}, []string{"rootfs 755", "rootfs/a"}},
-		{"a whiteout", nil, []string{".wh.gone"}, []string{"rootfs 755", "rootfs/gone device 0:0"}},
+		{"a whiteout", map[string]os.FileMode{"gone": 0o600}, []string{".wh.gone"}, []string{"rootfs 755", "rootfs/gone device 0:0"}},
+		{"a whiteout of nothing", nil, []string{".wh.gone", "d/.wh.gone"}, []string{"rootfs 755", "rootfs/d 755"}},
 		{
 			"a whiteout in a folder of the layer below",
-			map[string]os.FileMode{"d": 0o700},
-			[]string{"d/.wh.gone"},
+			map[string]os.FileMode{"d": fs.ModeDir | 0o700, "d/gone": 0o600},
+			[]string{"d/.wh.gone", "d/.wh.other"},
 			[]string{"rootfs 755", "rootfs/d 700", "rootfs/d/gone device 0:0"},
 		},
+		{
+			"a whiteout in an opaque folder",
+			map[string]os.FileMode{"d": fs.ModeDir | 0o700, "d/e": fs.ModeDir | 0o700, "d/e/gone": 0o600},
+			[]string{"d/.wh..wh..opq", "d/e/.wh.gone"},
+			[]string{"rootfs 755", "rootfs/d 700 opaque", "rootfs/d/e 700"},
+		},
+		{
+			"a whiteout in a folder that is new",
+			map[string]os.FileMode{"d": fs.ModeDir | 0o700, "d/gone": 0o600},
+			[]string{".wh.d", "d/", "d/.wh.gone"},
+			[]string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 700 opaque", "rootfs/d 750 opaque"},
+		},
 		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 755 opaque", "rootfs/d 750 opaque", "rootfs/d/new"}},
-		{"an opaque folder that is not in the layer", map[string]os.FileMode{"d": 0o711}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
+		{"an opaque folder that is not in the layer", map[string]os.FileMode{"d": fs.ModeDir | 0o711}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
 		{"an opaque root", nil, []string{".wh..wh..opq"}, []string{"rootfs 755 opaque"}},
-		{"a whiteout of a folder that is new", nil, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 750 opaque", "rootfs/d/new"}},
+		{"a whiteout of a folder that is new", map[string]os.FileMode{"d": fs.ModeDir | 0o700}, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 750 opaque", "rootfs/d/new"}},
 		{"other files of aufs", nil, []string{".wh..wh.plnk/", ".wh..wh.aufs"}, []string{"rootfs 755"}},
-		{"a file without its folder", map[string]os.FileMode{"d": 0o700}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
+		{"a file without its folder", map[string]os.FileMode{"d": fs.ModeDir | 0o700}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
 		{"names that lead out of the root", nil, []string{"../../a", "/b", "./c", "l=../../a"}, []string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/c", "rootfs/l = rootfs/a"}},
 	} {
 		got, err := convertLayer(t, tt.below, tt.layer...)
