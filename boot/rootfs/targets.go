@@ -47,8 +47,8 @@ func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 }
 
 // PrepareTargets checks what a root has at the mount targets of volumes. It replaces a file by a
-// folder where a folder will be mounted, and logs what a volume will hide. It changes nothing
-// outside the root. The mounts are those of ResolveTargets.
+// folder where a folder will be mounted, refuses a file that would be mounted at a folder, and logs what a
+// volume will hide. It changes nothing outside the root. The mounts are those of ResolveTargets.
 func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 	for _, m := range mounts {
 		hides, err := prepareTarget(root, m)
@@ -56,7 +56,7 @@ func PrepareTargets(root string, mounts []spec.Mount, log *slog.Logger) error {
 			return fmt.Errorf("prepare mount target %q: %w", m.Target, err)
 		}
 		if hides != "" {
-			log.Warn("a volume hides the image's files", "path", m.Target, "hidden", hides)
+			log.Warn("a volume hides the image's files", "why", fmt.Sprintf("%s at %s", hides, m.Target))
 		}
 	}
 	return nil
@@ -86,10 +86,12 @@ func prepareTarget(root string, m spec.Mount) (hides string, err error) {
 		return "", err
 	}
 	switch isFolder := target.Mode&unix.S_IFMT == unix.S_IFDIR; {
-	case !isFolder && source.IsDir():
-		return "a file", replaceByFolder(parent, name)
+	case isFolder && !source.IsDir():
+		return "", fmt.Errorf("the volume %s is a file, which cannot be mounted at the image's folder", m.Source)
 	case isFolder && !isEmpty(parent, name):
 		return "a folder that is not empty", nil
+	case !isFolder && source.IsDir():
+		return "a folder takes the place of the file", replaceByFolder(parent, name)
 	}
 	return "", nil
 }

@@ -47,6 +47,35 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 	}
 }
 
+// A folder takes the place of a file, and the log says so. A file at a folder is refused with the paths of both.
+func TestAMountOfAnotherTypeIsTold(t *testing.T) {
+	root, source := t.TempDir(), t.TempDir()
+	file := filepath.Join(source, "file")
+	err := errors.Join(
+		os.WriteFile(file, nil, 0o600), os.WriteFile(filepath.Join(root, "conf"), nil, 0o600),
+		os.Mkdir(filepath.Join(root, "empty"), 0o755), os.MkdirAll(filepath.Join(root, "full/x"), 0o755),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ source, target, logged, err string }{
+		{source, "/conf", "a folder takes the place of the file at /conf", ""},
+		{source, "/empty", "", ""},
+		{source, "/full", "a folder that is not empty at /full", ""},
+		{file, "/missing", "", ""},
+		{file, "/empty", "", `prepare mount target "/empty": the volume ` + file + " is a file"},
+	} {
+		var logged bytes.Buffer
+		err := PrepareTargets(root, []spec.Mount{{Source: test.source, Target: test.target}}, slog.New(slog.NewTextHandler(&logged, nil)))
+		if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s at %s: %v, want %q", test.source, test.target, err, test.err)
+		}
+		if (logged.Len() > 0) != (test.logged != "") || !strings.Contains(logged.String(), test.logged) {
+			t.Errorf("%s at %s: the log is %q, want %q", test.source, test.target, logged.String(), test.logged)
+		}
+	}
+}
+
 func TestTargetsAreResolvedInTheRoot(t *testing.T) {
 	root := t.TempDir()
 	err := errors.Join(
