@@ -76,7 +76,7 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -188,6 +188,16 @@ SEED ?=
 chaos: root deps-build deps-test aci images
 	CHAOS='$(N)' CHAOSSEED='$(SEED)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 6h -v -run '^TestNothingIsLeftAfterKillsAtRandom$$' ./tests
+
+# A run goes on where an earlier one with the same RESULTS has ended. POINT is OPERATION/ROLE/CALL/INDEX/FAULT, each a regular
+# expression, the last may be missing.
+POINT   ?= .*
+EVERY   ?= 1
+FOR     ?= 12h
+RESULTS ?= $(OUT)/inject
+inject: root deps-build deps-test aci images
+	INJECT_POINT='$(POINT)' INJECT_EVERY='$(EVERY)' INJECT_FOR='$(FOR)' INJECT_RESULTS='$(abspath $(RESULTS))' $(BUILT) \
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^TestAFaultLeavesNothing$$' ./tests/inject
 
 ORPHANS ?= 1000000
 RUNS    ?= 100000

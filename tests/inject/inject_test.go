@@ -1,0 +1,124 @@
+// Package inject tests what every operation of the product leaves when one system call fails, or when a process is
+// killed before the call: a point at a time. Seccomp's user notification (seccomp_unotify(2)) counts the calls of all
+// threads of a role.
+package inject
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kurma.io/stager/names"
+	"kurma.io/stager/tests/daemon"
+	"kurma.io/stager/tests/surroundings"
+)
+
+func TestMain(m *testing.M) {
+	become()
+	surroundings.Settle()
+	os.Exit(m.Run())
+}
+
+// setting returns a setting of make inject, or another text if it is empty.
+func setting(name, otherwise string) string { return cmp.Or(os.Getenv("INJECT_"+name), otherwise) }
+
+// TestAFaultLeavesNothing injects faults into every operation. Settings: POINT is OPERATION/ROLE/CALL/INDEX/FAULT, each a regular
+// expression, the last may be missing; EVERY takes every EVERY-th point of an operation, FOR is how long the test goes on with new points,
+// RESULTS a file with which a later test goes on, and WORKERS how many worlds there are at once.
+func TestAFaultLeavesNothing(t *testing.T) {
+	b := findBuilt(t)
+	every, everyErr := strconv.Atoi(setting("EVERY", "10"))
+	workers, workersErr := strconv.Atoi(setting("WORKERS", "2"))
+	span, spanErr := time.ParseDuration(setting("FOR", "10m"))
+	if everyErr != nil || workersErr != nil || spanErr != nil || every < 1 || workers < 1 {
+		t.Fatalf("EVERY: %v; WORKERS: %v; FOR: %v", everyErr, workersErr, spanErr)
+	}
+	o := options{
+		Built: b, Results: setting("RESULTS", filepath.Join(t.TempDir(), "results")), Point: setting("POINT", "image-.*"), Every: every,
+		Workers: workers, Until: time.Now().Add(span), Limit: surroundings.Patience,
+	}
+	if o.Results, everyErr = filepath.Abs(o.Results); everyErr != nil {
+		t.Fatal(everyErr)
+	}
+	var all sync.WaitGroup
+	for i := range workers {
+		one := o
+		one.Worker = i
+		all.Go(func() { keepWorking(t, one) })
+	}
+	all.Wait()
+	done, err := readResults(o.Results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if done.table(&table, operations(b)) > 0 {
+		t.Fail()
+	}
+	t.Log("\n" + table.String())
+}
+
+// keepWorking starts a world until all points have an outcome: a world in which something is left is not used again.
+func keepWorking(t *testing.T, o options) {
+	for i := 0; ; i++ {
+		o.Cgroup = fmt.Sprintf("kurma-inject-%d-%d-%d", os.Getpid(), o.Worker, i)
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cmd := newWorld(t.TempDir(), string(text))
+		err = surroundings.Start(cmd)
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if groupErr := daemon.RemoveCgroup(o.Cgroup); groupErr != nil {
+			t.Errorf("remove the world's cgroup: %v", groupErr)
+		}
+		if err == nil {
+			return
+		}
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != dirtyCode {
+			t.Errorf("worker: %v", err)
+			return
+		}
+	}
+}
+
+// findBuilt finds what is tested: by its variables, or in the repository.
+func findBuilt(t *testing.T) built {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("namespaces need root")
+	}
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	aci := os.Getenv("STAGER_ACI")
+	if aci == "" {
+		found, _ := filepath.Glob(filepath.Join(top, "build/out", names.Program+"-*.aci"))
+		aci = strings.Join(found, " ")
+	}
+	b := built{
+		Bin: cmp.Or(os.Getenv("STAGER_BIN"), filepath.Join(top, "bin")), ACI: aci,
+		Images: cmp.Or(os.Getenv("STAGER_IMAGES"), filepath.Join(top, "build/out/images")),
+	}
+	id, err := os.ReadFile(filepath.Join(b.Images, "busybox.id"))
+	if err != nil {
+		t.Fatalf("make aci images first: %v", err)
+	}
+	b.Busy = strings.TrimSpace(string(id))
+	if _, err := exec.LookPath(filepath.Join(b.Bin, "launcher")); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,81 @@
+package inject
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kurma.io/stager/names"
+)
+
+// role is the part that a process plays.
+type role string
+
+const (
+	command    role = "command"    // the launcher, as a person calls it
+	monitor    role = "monitor"    // the launcher, or kurma-cri, beside a pod
+	holder     role = "holder"     // the main process of a plugin's container
+	stager     role = "stager"     // the stager's first process
+	supervisor role = "supervisor" // the stager's process 1 in the pod
+	child      role = "child"      // a fork of the supervisor that becomes an app
+	callIn     role = "callin"     // the stager, as the daemon calls it
+	server     role = "server"     // kurma-cri
+	plugin     role = "plugin"     // a network's plugin, and the programs that it runs
+)
+
+// roleOf returns the role of a thread's process, "" for an app, a tool of the test, or a process that has ended.
+func roleOf(tid uint32) role {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid))
+	if err != nil {
+		return ""
+	}
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", tid))
+	argv := strings.Split(string(line), "\x00")
+	switch filepath.Base(exe) {
+	case names.Program:
+		return stagerRole(tid, argv)
+	case "launcher", ".hold", "kurma-cri":
+		for word, r := range map[string]role{"monitor": monitor, "hold": holder, "hold-pids": holder} {
+			if slices.Contains(argv, word) {
+				return r
+			}
+		}
+		if filepath.Base(exe) == "kurma-cri" {
+			return server
+		}
+		return command
+	case "busybox", "inject.test":
+		return ""
+	}
+	return plugin
+}
+
+// stagerRole tells the roles of the stager's program: the C library keeps the environment of the process's start.
+func stagerRole(tid uint32, argv []string) role {
+	if slices.Contains(names.CallIns(), filepath.Base(argv[0])) {
+		return callIn
+	}
+	environment, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", tid))
+	if !strings.Contains(string(environment), names.SupervisorVariable+"=") {
+		return stager
+	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if slices.Contains(field(string(status), "NStgid")[1:], "1") {
+		return supervisor
+	}
+	return child
+}
+
+// field returns the words of a line of /proc/PID/status, at least one.
+func field(status, name string) []string {
+	for line := range strings.Lines(status) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			if words := strings.Fields(rest); len(words) > 0 {
+				return words
+			}
+		}
+	}
+	return []string{""}
+}
