@@ -181,6 +181,7 @@ MINUTES ?= 10
 hostile: root deps-build deps-test aci images
 	HOSTILE_FOR='$(MINUTES)m' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$((2 * $(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
+	$(BUILT) $(GO) test -C cri -tags '$(TAGS)' -count=1 -v -timeout $(PATIENCE) -run '^TestHostile' ./tests
 
 # A run prints its SEED.
 N    ?= 1000

@@ -2,14 +2,31 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
+	"sync"
+	"time"
 
 	"k8s.io/cri-streaming/pkg/streaming"
 )
+
+// Limits of connections to the address of streams, to which every user of the machine can connect. A connection counts
+// as a stranger's until its request has shown a token of Exec, Attach or PortForward, which only a user of the server's
+// socket has. All strangers together can make the server hold some megabytes, and 64 descriptors.
+const (
+	maxStrangers   = 64               // of more the server closes the oldest: a client sends its request at once
+	maxHeader      = 16 << 10         // bytes of a request with its headers
+	strangersLimit = 10 * time.Second // from the connection's start to the request's end, and for the response
+)
+
+// httpSlop is what package http reads beside http.Server.MaxHeaderBytes.
+const httpSlop = 4 << 10
 
 // serveStreams serves exec, attach and port-forward until stop is called.
 func (s *Server) serveStreams() (stop func(), err error) {
@@ -17,27 +34,64 @@ func (s *Server) serveStreams() (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve streams: %w", err)
 	}
-	config := streaming.DefaultConfig
-	config.Addr = listener.Addr().String()
-	if s.streams, err = streaming.NewServer(config, streamRuntime{s}); err != nil {
+	clients := &clients{Listener: listener}
+	server, err := s.streamServer(clients)
+	if err != nil {
+		_ = listener.Close()
 		return nil, fmt.Errorf("serve streams: %w", err)
 	}
-	//nolint:gosec // streams last as long as their commands
-	server := &http.Server{Handler: s.streams, ConnContext: connectionContext}
-	go func() { _ = server.Serve(clients{listener}) }()
+	go func() { _ = server.Serve(clients) }()
 	return func() { _ = server.Close() }, nil
 }
 
-// clients is a listener for connectionContext.
-type clients struct{ net.Listener }
+// streamServer makes the server of those clients, and s.streams.
+func (s *Server) streamServer(c *clients) (_ *http.Server, err error) {
+	config := streaming.DefaultConfig
+	// The token of a request is short, is good once, and ends after a minute. The text before it cannot be guessed.
+	config.BaseURL = &url.URL{Scheme: "http", Host: c.Addr().String(), Path: "/" + rand.Text() + "/"}
+	if s.streams, err = streaming.NewServer(config, streamRuntime{s}); err != nil {
+		return nil, err
+	}
+	return &http.Server{
+		Handler: s.streams, ConnContext: connectionContext, ConnState: c.follow,
+		// Package http removes its deadlines from a connection that a stream takes over.
+		ReadTimeout: strangersLimit, WriteTimeout: strangersLimit, MaxHeaderBytes: maxHeader - httpSlop,
+	}, nil
+}
+
+// clients is a listener for connectionContext. It closes the oldest of more than maxStrangers connections.
+type clients struct {
+	net.Listener
+
+	mu        sync.Mutex
+	strangers []*clientConnection // the oldest first; guarded by mu
+}
 
 // Accept implements net.Listener.
-func (c clients) Accept() (net.Conn, error) {
+func (c *clients) Accept() (net.Conn, error) {
 	connection, err := c.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &clientConnection{Conn: connection}, nil
+	stranger := &clientConnection{Conn: connection}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strangers = append(c.strangers, stranger)
+	if len(c.strangers) > maxStrangers {
+		_ = c.strangers[0].Conn.Close() // package http, which reads it, then ends it
+		c.strangers = slices.Delete(c.strangers, 0, 1)
+	}
+	return stranger, nil
+}
+
+// follow is http.Server's ConnState. A connection is no stranger's once a stream has taken it over, which takes a token.
+func (c *clients) follow(connection net.Conn, state http.ConnState) {
+	if state != http.StateHijacked && state != http.StateClosed {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strangers = slices.DeleteFunc(c.strangers, func(s *clientConnection) bool { return net.Conn(s) == connection })
 }
 
 // clientConnection ends the context of its requests when it is closed from either side. Package http does not: it no
