@@ -84,7 +84,7 @@ func (c *clients) Accept() (net.Conn, error) {
 	return stranger, nil
 }
 
-// follow is http.Server's ConnState. A connection is no stranger's once a stream has taken it over, which takes a token.
+// follow is http.Server's ConnState. A stream has shown a token when it takes its connection over.
 func (c *clients) follow(connection net.Conn, state http.ConnState) {
 	if state != http.StateHijacked && state != http.StateClosed {
 		return
