@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"strings"
 
+	"kurma.io/stager/launcher/daemon"
+
 	"github.com/spf13/cobra"
 )
 
@@ -24,9 +26,10 @@ func imageImportCommand(c *cli) *cobra.Command {
                              HOST:PORT/NAME are understood without docker://
   FILE or FOLDER             an archive of docker save, an OCI archive, or an OCI layout
 
-An image that is not an ACI becomes an image for each of its layers and one on top of them. The launcher resumes an
-interrupted download, and does not download a layer that the store has. A signal ends an import at once and leaves
-nothing of it; a second signal kills the launcher.`,
+An archive or a layout may have several images, and an image several names: each name becomes an image, and these share
+their layers. An image that is not an ACI becomes an image for each of its layers and one on top of them. The launcher
+resumes an interrupted download, and does not download a layer that the store has. A signal ends an import at once and
+leaves nothing of it; a second signal kills the launcher.`,
 		Example: `  launcher image import stager.aci https://example.com/images/web-1.0.aci
   launcher image import docker://docker.io/library/redis:7`,
 		Args: wants(1, -1, "SOURCE…"),
@@ -48,15 +51,12 @@ func (c *cli) importImages(ctx context.Context, sources []string) error {
 	defer untilInterrupted(ctx)()
 	var errs []error
 	for _, source := range sources {
-		image, err := c.daemon.ImportImage(ctx, source)
+		all, err := c.daemon.ImportImages(ctx, source)
 		if err != nil {
 			errs = append(errs, hintAtRegistry(source, err)) // err names the file
 			continue
 		}
-		if image.Warning != "" {
-			c.warn(fmt.Sprintf("%s: %s", source, image.Warning))
-		}
-		if err := c.printOne(image, image.ID); err != nil {
+		if err := c.printImported(source, all); err != nil {
 			return err
 		}
 	}
@@ -64,4 +64,17 @@ func (c *cli) importImages(ctx context.Context, sources []string) error {
 		errs = append(errs, fmt.Errorf("%d of %d files are not imported", len(errs), len(sources)))
 	}
 	return errors.Join(errs...)
+}
+
+// printImported prints the ID of each image of a source.
+func (c *cli) printImported(source string, all []daemon.Image) error {
+	for _, image := range all {
+		if image.Warning != "" {
+			c.warn(fmt.Sprintf("%s: %s", source, image.Warning))
+		}
+		if err := c.printOne(image, image.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }

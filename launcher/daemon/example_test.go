@@ -35,7 +35,7 @@ func Example() {
 	defer os.RemoveAll(state)
 	d := open(state)
 	launch, warnings, err := d.Create(ctx, daemon.PodOptions{
-		Image: must(d.ImportImage(ctx, filepath.Join(os.Getenv("STAGER_IMAGES"), "busybox.aci"))).ID,
+		Image: must(d.ImportImages(ctx, filepath.Join(os.Getenv("STAGER_IMAGES"), "busybox.aci")))[0].ID,
 		Args:  []string{"-c", "echo up; until [ -e /data/go ]; do sleep 0.1; done; ip address show lo | grep -o '127.0.0.1/8'; exit 3"},
 		Options: podplan.Options{
 			DefaultExit: "all",

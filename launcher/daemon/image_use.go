@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kurma.io/stager/launcher/images"
-	"kurma.io/stager/launcher/sources"
 )
 
 // RemoveImage removes the image that a person means, and the layers that no image needs then. An image that a live
@@ -92,11 +91,11 @@ func (d *Daemon) freeLayers(ctx context.Context, dry bool) (count int, err error
 // freeWait is how long imported waits for whoever has pinned the images, who may be waiting for this import.
 const freeWait = time.Second
 
-// imported imports the image of a source. If that succeeds or is interrupted, the layers that no image needs are
+// imported imports images. If that succeeds or is interrupted, the layers that no image needs are
 // removed, unless another import runs: an import that has failed may be tried again, and needs them then. While images
 // are pinned the layers stay until the next removal.
-func (d *Daemon) imported(ctx context.Context, from *sources.Fetcher, source string) (*images.Image, error) {
-	image, err := from.Import(ctx, source)
+func (d *Daemon) imported(ctx context.Context, from func() ([]*images.Image, error)) ([]*images.Image, error) {
+	all, err := from()
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
@@ -106,7 +105,7 @@ func (d *Daemon) imported(ctx context.Context, from *sources.Fetcher, source str
 	if errors.Is(freeErr, context.DeadlineExceeded) {
 		freeErr = nil
 	}
-	return image, errors.Join(err, freeErr)
+	return all, errors.Join(err, freeErr)
 }
 
 // imagesInUse maps the ID of each image in use to the live pod, or the network, that uses it, for messages.

@@ -141,15 +141,24 @@ func (d *Daemon) FindImage(ref string) (Image, error) {
 	return d.describeOne(image)
 }
 
-// ImportImage imports the image of a source, or of a file's path, see sources.Fetcher.Import.
-func (d *Daemon) ImportImage(ctx context.Context, source string) (Image, error) {
+// ImportImages imports the images of a source, or of a file's path, see sources.Fetcher.ImportAll. It returns an
+// image for each of their names, one at least.
+func (d *Daemon) ImportImages(ctx context.Context, source string) ([]Image, error) {
 	fetcher, err := d.fetcher()
 	if err != nil {
-		return Image{}, err
+		return nil, err
 	}
-	image, err := d.imported(ctx, fetcher, source)
+	found, err := d.imported(ctx, func() ([]*images.Image, error) { return fetcher.ImportAll(ctx, source) })
 	if err != nil {
-		return Image{}, err
+		return nil, err
 	}
-	return d.describeOne(image)
+	var all []Image
+	for _, image := range found {
+		described, err := d.describeOne(image)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, described)
+	}
+	return all, nil
 }

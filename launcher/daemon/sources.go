@@ -87,11 +87,14 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	if image := fetcher.Known(ref); image != nil {
 		return image.ID, nil
 	}
-	image, err := d.imported(ctx, fetcher, ref)
+	all, err := d.imported(ctx, func() ([]*images.Image, error) {
+		image, err := fetcher.Import(ctx, ref)
+		return []*images.Image{image}, err
+	})
 	if err != nil {
 		return "", err
 	}
-	return image.ID, nil
+	return all[0].ID, nil
 }
 
 // sourceOf returns the registry's source for a reference that names no image of the store, as obtain does, and any

@@ -22,6 +22,7 @@ const (
 	maxLayers  = 400
 	maxConfig  = 8 << 20 // bytes of its configuration, its manifest or an index
 	maxIndexes = 4       // that lead from a layout to an image
+	maxNames   = 1000    // of all images of an archive or a layout
 )
 
 // blobs opens a file of an image by its digest. Done releases the file, and removes it if it was
@@ -30,10 +31,14 @@ type blobs func(what, digest string, size int64) (file *os.File, done func(), er
 
 // parts are what an image of Docker or OCI consists of.
 type parts struct {
-	name, version string
-	config        *v1.ConfigFile
-	layers        []func() (file *os.File, done func(), err error) // the lowest first
+	config *v1.ConfigFile
+	layers []func() (file *os.File, done func(), err error) // the lowest first
 }
+
+// reference is a name that an image has.
+type reference struct{ name, version string }
+
+func (r reference) String() string { return strings.TrimSuffix(r.name+":"+r.version, ":") }
 
 // readDocument parses a document of an image: its configuration, its manifest, or an index of images. It compares the
 // digest with the bytes that it parses, because the file may change after open has checked it.
@@ -61,8 +66,7 @@ func readDocument[T any](what string, of v1.Descriptor, open blobs, parse func(i
 }
 
 // partsOf returns the parts of an image; open opens its files.
-func partsOf(manifest *v1.Manifest, open blobs, name, version string) (p parts, err error) {
-	p = parts{name: name, version: version}
+func partsOf(manifest *v1.Manifest, open blobs) (p parts, err error) {
 	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
 		return p, fmt.Errorf("not an image: %q is not the media type of an image's configuration", kind)
 	}
@@ -82,9 +86,9 @@ func partsOf(manifest *v1.Manifest, open blobs, name, version string) (p parts, 
 	return p, nil
 }
 
-// assemble imports an image of Docker or OCI: its layers that the store lacks, and the image
-// with its configuration.
-func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) {
+// assemble imports an image of Docker or OCI: its layers that the store lacks, and for each of its names
+// an image with its configuration. It returns these.
+func (f *Fetcher) assemble(ctx context.Context, p parts, names ...reference) ([]*images.Image, error) {
 	digests := p.config.RootFS.DiffIDs
 	if len(p.layers) != len(digests) || len(p.layers) > maxLayers {
 		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers),
@@ -101,14 +105,27 @@ func (f *Fetcher) assemble(ctx context.Context, p parts) (*images.Image, error) 
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(p.layers), err)
 		}
 	}
-	if strings.HasPrefix(p.name, "index.docker.io/") { // as package name calls docker.io
-		p.name = strings.TrimPrefix(p.name, "index.")
+	var all []*images.Image
+	for _, r := range names {
+		image, err := s.top(ctx, p.config, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, image)
 	}
-	identifier, err := types.SanitizeACIdentifier(strings.ToLower(p.name))
+	return all, nil
+}
+
+// top imports the image on top of the layers, which has their configuration and a name.
+func (s *stack) top(ctx context.Context, config *v1.ConfigFile, r reference) (*images.Image, error) {
+	if strings.HasPrefix(r.name, "index.docker.io/") { // as package name calls docker.io
+		r.name = strings.TrimPrefix(r.name, "index.")
+	}
+	identifier, err := types.SanitizeACIdentifier(strings.ToLower(r.name))
 	if err != nil {
-		return nil, fmt.Errorf("make an image name of %q: %w", p.name, err)
+		return nil, fmt.Errorf("make an image name of %q: %w", r.name, err)
 	}
-	document, err := convert(p.config, identifier, p.version, s.layers)
+	document, err := convert(config, identifier, r.version, s.layers)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ const (
 	layoutFile     = "oci-layout"
 )
 
-// file imports an ACI, an archive or a layout.
-func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) {
+// file imports an ACI, an archive or a layout, see importFrom.
+func (f *Fetcher) file(ctx context.Context, path string, one bool) ([][]*images.Image, error) {
 	if path == "" {
 		return nil, errors.New("import: the source names no file")
 	}
@@ -46,17 +46,24 @@ func (f *Fetcher) file(ctx context.Context, path string) (*images.Image, error) 
 	if kind == "" {
 		report := f.progress(filepath.Base(path))
 		defer report(1, 1)
-		return f.Store.Import(ctx, path, f.Ring, report)
+		image, err := f.Store.Import(ctx, path, f.Ring, report)
+		return [][]*images.Image{{image}}, err
 	}
-	image, err := f.converted(ctx, path, kind, info.IsDir())
+	all, err := f.converted(ctx, path, kind, info.IsDir(), one)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", path, err)
 	}
-	return image, nil
+	return all, nil
 }
 
-// converted imports an image of Docker or OCI from an archive or an unpacked folder.
-func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked bool) (*images.Image, error) {
+// archived is an image of Docker or OCI in a file.
+type archived struct {
+	names []reference // one at least
+	parts func() (parts, error)
+}
+
+// converted imports the images of Docker or OCI in an archive or an unpacked folder.
+func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked, one bool) ([][]*images.Image, error) {
 	dir := path
 	if !unpacked {
 		var err error
@@ -65,10 +72,34 @@ func (f *Fetcher) converted(ctx context.Context, path, kind string, unpacked boo
 		}
 		defer func() { _ = rmtree.Remove(dir) }() // it is in the cache, which can be deleted
 	}
+	read := layoutImages
 	if kind == dockerManifest {
-		return f.dockerArchive(ctx, dir, path)
+		read = dockerArchive
 	}
-	return f.layout(ctx, dir, path)
+	found, err := read(ctx, dir, path)
+	if err == nil && one && len(found) > 1 {
+		err = fmt.Errorf("%d images; import the file, and name one, such as %q and %q", len(found), found[0].names[0],
+			found[1].names[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all [][]*images.Image
+	for _, image := range found {
+		p, err := image.parts()
+		var names []*images.Image
+		if err == nil {
+			names, err = f.assemble(ctx, p, image.names...)
+		}
+		if err != nil && len(found) > 1 {
+			err = fmt.Errorf("image %q: %w", image.names[0], err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, names)
+	}
+	return all, nil
 }
 
 // recognize returns the name of the file that identifies an archive's format, "" for an ACI and for unknown formats.
@@ -221,36 +252,53 @@ func openBlob(ctx context.Context, dir, name, digest string, size int64) (*os.Fi
 	return file, func() { _ = file.Close() }, nil
 }
 
-// dockerArchive imports the only image of what `docker save` has written.
-func (f *Fetcher) dockerArchive(ctx context.Context, dir, path string) (*images.Image, error) {
-	var list []struct {
-		Config   string
-		RepoTags []string
-		Layers   []string
-	}
+// dockerImage is an image in the manifest of `docker save`.
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// dockerArchive returns the images that `docker save` has written.
+func dockerArchive(ctx context.Context, dir, path string) ([]archived, error) {
+	var list []dockerImage
 	if err := readJSON(dir, dockerManifest, &list); err != nil {
 		return nil, err
 	}
-	if len(list) != 1 {
-		return nil, fmt.Errorf("%d images; want one", len(list))
+	if len(list) == 0 {
+		return nil, errors.New("the archive has no image")
 	}
-	p := parts{name: baseName(path), config: &v1.ConfigFile{}}
-	if len(list[0].RepoTags) > 0 {
-		ref, err := name.ParseReference(list[0].RepoTags[0])
-		if err != nil {
-			return nil, err
+	var all []archived
+	count := 0
+	for _, image := range list {
+		if count += max(len(image.RepoTags), 1); count > maxNames {
+			return nil, fmt.Errorf("the archive's images have more than %d names", maxNames)
 		}
-		p.name, p.version = ref.Context().Name(), ref.Identifier()
+		a := archived{parts: func() (parts, error) { return image.parts(ctx, dir) }}
+		for _, tag := range image.RepoTags {
+			ref, err := name.ParseReference(tag)
+			if err != nil {
+				return nil, err
+			}
+			a.names = append(a.names, reference{ref.Context().Name(), ref.Identifier()})
+		}
+		if len(a.names) == 0 {
+			a.names = []reference{{name: baseName(path)}}
+		}
+		all = append(all, a)
 	}
-	if err := readJSON(dir, list[0].Config, p.config); err != nil {
-		return nil, err
-	}
-	for _, file := range list[0].Layers {
+	return all, nil
+}
+
+// parts returns the image's parts in the folder of the archive.
+func (i dockerImage) parts(ctx context.Context, dir string) (parts, error) {
+	p := parts{config: &v1.ConfigFile{}}
+	for _, file := range i.Layers {
 		p.layers = append(p.layers, func() (*os.File, func(), error) {
 			return openBlob(ctx, dir, file, "", -1) // its content has a digest in the configuration
 		})
 	}
-	return f.assemble(ctx, p)
+	return p, readJSON(dir, i.Config, p.config)
 }
 
 // readJSON reads a document of an archive or a layout.

@@ -1,21 +1,27 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-
-	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// layout imports the only image for this machine of an OCI layout.
-func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, error) {
+// The annotations of an index that name its images: OCI's has a tag or a whole name; containerd and Docker write the
+// whole name beside the tag.
+const (
+	refAnnotation  = "org.opencontainers.image.ref.name"
+	nameAnnotation = "io.containerd.image.name"
+)
+
+// layoutImages returns the images of an OCI layout that are for this machine.
+func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	index := &v1.IndexManifest{} // the layout's only document without a digest
 	if err := readJSON(dir, layoutIndex, index); err != nil {
 		return nil, fmt.Errorf("read OCI layout: %w", err)
@@ -23,63 +29,101 @@ func (f *Fetcher) layout(ctx context.Context, dir, path string) (*images.Image, 
 	blob := func(_, digest string, size int64) (*os.File, func(), error) {
 		return openBlob(ctx, dir, blobName(digest), digest, size)
 	}
-	manifest, tag, err := onlyImage(index, blob)
+	found, err := imagesOf(index.Manifests)
 	if err != nil {
 		return nil, err
 	}
-	repository, version := baseName(path), tag
-	if ref, err := name.ParseReference(tag); err == nil && strings.Contains(tag, "/") {
-		repository, version = ref.Context().Name(), ref.Identifier()
+	var all []archived
+	for _, image := range found {
+		all = append(all, archived{image.references(path), func() (parts, error) {
+			manifest, err := image.manifest(blob)
+			if err != nil {
+				return parts{}, err
+			}
+			return partsOf(manifest, blob)
+		}})
 	}
-	p, err := partsOf(manifest, blob, repository, version)
-	if err != nil {
-		return nil, err
+	return all, nil
+}
+
+// layoutImage is an image of a layout, or an index of one image for several machines.
+type layoutImage struct {
+	v1.Descriptor
+	names []string // as the annotations have them
+}
+
+// imagesOf returns the images that a layout's index lists for this machine. The entries with one name are one image for
+// several machines, and so are those without a name, unless they have another name, too.
+func imagesOf(list []v1.Descriptor) (found []layoutImage, _ error) {
+	if len(list) > maxNames {
+		return nil, fmt.Errorf("the layout lists %d images, more than %d", len(list), maxNames)
 	}
-	return f.assemble(ctx, p)
+	here := thisMachine()
+	named := make(map[string][]v1.Descriptor)
+	var names []string
+	for _, d := range list {
+		name := cmp.Or(d.Annotations[nameAnnotation], d.Annotations[refAnnotation])
+		if name != "" && named[name] == nil {
+			names = append(names, name)
+		}
+		named[name] = append(named[name], d)
+	}
+	for _, name := range append(names, "") {
+		isFound := func(d v1.Descriptor) bool { return name == "" && position(found, d) >= 0 }
+		fitting := here.fitting(slices.DeleteFunc(named[name], isFound))
+		if len(fitting) > 1 {
+			return nil, fmt.Errorf("%d images for this machine have the name %q; want one", len(fitting), name)
+		}
+		for _, d := range fitting {
+			if i := position(found, d); i >= 0 {
+				found[i].names = append(found[i].names, name)
+			} else {
+				found = append(found, layoutImage{d, []string{name}})
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, here.noneOf(list)
+	}
+	return found, nil
+}
+
+func position(found []layoutImage, d v1.Descriptor) int {
+	return slices.IndexFunc(found, func(other layoutImage) bool { return other.Digest == d.Digest })
+}
+
+// references returns the names of an image in the layout at path: one that is only a tag is of the layout's own name.
+func (i layoutImage) references(path string) (all []reference) {
+	for _, text := range i.names {
+		r := reference{baseName(path), text}
+		if ref, err := name.ParseReference(text); err == nil && strings.Contains(text, "/") {
+			r = reference{ref.Context().Name(), ref.Identifier()}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// manifest returns the image's manifest. It may be in an index that the layout's names.
+func (i layoutImage) manifest(open blobs) (*v1.Manifest, error) {
+	d := i.Descriptor
+	for range maxIndexes {
+		if !d.MediaType.IsIndex() {
+			return readDocument("manifest", d, open, v1.ParseManifest)
+		}
+		index, err := readDocument("index", d, open, v1.ParseIndexManifest)
+		if err == nil {
+			d, err = thisMachine().first(index.Manifests)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
 }
 
 // blobName is the file of a layout that has the digest.
 func blobName(digest string) string {
 	algorithm, hex, _ := strings.Cut(digest, ":")
 	return filepath.Join("blobs", algorithm, hex)
-}
-
-// onlyImage returns the manifest of the image that fits the machine, and its tag. It may be in an index that the
-// layout's names.
-func onlyImage(index *v1.IndexManifest, open blobs) (manifest *v1.Manifest, tag string, err error) {
-	for level := range maxIndexes {
-		found, err := fitting(index)
-		if err != nil {
-			return nil, "", err
-		}
-		if level == 0 {
-			tag = found.Annotations["org.opencontainers.image.ref.name"]
-		}
-		if !found.MediaType.IsIndex() {
-			manifest, err = readDocument("manifest", found, open, v1.ParseManifest)
-			return manifest, tag, err
-		}
-		if index, err = readDocument("index", found, open, v1.ParseIndexManifest); err != nil {
-			return nil, "", err
-		}
-	}
-	return nil, "", fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
-}
-
-// fitting returns the only image or index in an index that may be for this machine. An index lists an image once for
-// each tag, and also signatures and other artifacts, which are not images.
-func fitting(index *v1.IndexManifest) (v1.Descriptor, error) {
-	var found []v1.Descriptor
-	seen := make(map[v1.Hash]bool)
-	for _, d := range index.Manifests {
-		isArtifact := d.ArtifactType != "" && !types.MediaType(d.ArtifactType).IsConfig()
-		fits := d.Platform == nil || d.Platform.Satisfies(platform()) || d.MediaType.IsIndex()
-		if fits && !isArtifact && !seen[d.Digest] {
-			found, seen[d.Digest] = append(found, d), true
-		}
-	}
-	if len(found) != 1 {
-		return v1.Descriptor{}, fmt.Errorf("%d images for this machine; want one", len(found))
-	}
-	return found[0], nil
 }

@@ -79,7 +79,7 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 	if most := max(len(c.Env), len(c.Labels), len(c.Volumes)); most > maxSettings {
 		return nil, fmt.Errorf("the configuration has %d variables, labels or volumes, more than %d", most, maxSettings)
 	}
-	m := imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: name, Labels: machine(config, version)}
+	m := imageManifest{ACKind: "ImageManifest", ACVersion: "0.8.11", Name: name, Labels: labels(config, version)}
 	for _, layer := range layers {
 		m.Dependencies = append(m.Dependencies, dependency{layer.Manifest.Name, layer.ID})
 	}
@@ -159,24 +159,24 @@ func (a *app) set(name, value string) {
 	a.Environment[i].Value = value
 }
 
-// machine returns the labels version, os and arch, the last in appc's words.
-func machine(config *v1.ConfigFile, version string) []images.NameValue {
-	var labels []images.NameValue
+// labels returns the labels version, os and arch, the last in appc's words.
+func labels(config *v1.ConfigFile, version string) []images.NameValue {
+	var all []images.NameValue
 	if version != "" {
-		labels = append(labels, images.NameValue{Name: "version", Value: version})
+		all = append(all, images.NameValue{Name: "version", Value: version})
 	}
 	arch := config.Architecture
 	if other, known := map[string]string{"386": "i386", "arm64": "aarch64", "arm": "armv7l"}[arch]; known {
 		arch = other
 	}
 	if config.OS != "" {
-		labels = append(labels, images.NameValue{Name: "os", Value: config.OS})
+		all = append(all, images.NameValue{Name: "os", Value: config.OS})
 	}
 	if arch != "" && types.IsValidOSArch(map[types.ACIdentifier]string{"os": config.OS, "arch": arch},
 		types.ValidOSArch) == nil {
-		labels = append(labels, images.NameValue{Name: "arch", Value: arch})
+		all = append(all, images.NameValue{Name: "arch", Value: arch})
 	}
-	return labels
+	return all
 }
 
 // mountPoints names volumes by their paths: /var/lib/data is var-lib-data. A volume inside another is part of it: the

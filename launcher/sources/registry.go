@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"runtime"
 	"slices"
 
 	"kurma.io/stager/launcher/images"
@@ -18,22 +17,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// platform is the one that images run on here.
-func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
-
 func blobURL(in name.Repository, digest string) string {
 	return fmt.Sprintf("%s://%s/v2/%s/blobs/%s", in.Scheme(), in.RegistryStr(), in.RepositoryStr(), digest)
 }
 
 // registry imports an image of a registry.
-func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, error) {
+func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, error) {
 	ref, err := f.parse(text)
 	if err != nil {
 		return nil, err
 	}
 	base := f.transport()
 	defer base.CloseIdleConnections()
-	image, err := remote.Image(ref, f.options(ctx, base)...)
+	image, err := imageFor(thisMachine(), ref, f.options(ctx, base))
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +50,48 @@ func (f *Fetcher) registry(ctx context.Context, text string) (*images.Image, err
 			url: blobURL(repository, digest),
 		})
 	}
-	p, err := partsOf(manifest, blob, cmp.Or(f.Name, repository.Name()), ref.Identifier())
+	p, err := partsOf(manifest, blob)
 	if err != nil {
 		return nil, err
 	}
-	return f.assemble(ctx, p)
+	return f.assemble(ctx, p, reference{cmp.Or(f.Name, repository.Name()), ref.Identifier()})
+}
+
+// imageFor returns an image of a registry, or the one for the machine of an index of images.
+func imageFor(here machine, ref name.Reference, options []remote.Option) (v1.Image, error) {
+	found, err := remote.Get(ref, options...)
+	if err != nil {
+		return nil, err
+	}
+	if !found.MediaType.IsIndex() {
+		return found.Image()
+	}
+	index, err := found.ImageIndex()
+	for range maxIndexes {
+		if err != nil {
+			return nil, err
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			return nil, fmt.Errorf("read image index: %w", err)
+		}
+		d, err := here.first(manifest.Manifests)
+		if err != nil {
+			return nil, err
+		}
+		if !d.MediaType.IsIndex() {
+			return index.Image(d.Digest)
+		}
+		index, err = index.ImageIndex(d.Digest)
+	}
+	return nil, fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
 }
 
 // options are those of every request to a registry.
 func (f *Fetcher) options(ctx context.Context, base http.RoundTripper) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(base), remote.WithAuthFromKeychain(f.keychain()),
-		remote.WithPlatform(platform()), remote.WithUserAgent("kurma-launcher"),
+		remote.WithUserAgent("kurma-launcher"),
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -105,10 +106,27 @@ func (f *Fetcher) Known(ref string) *images.Image {
 	return f.known("refs", key)
 }
 
-// Import brings the image of a source, or of a file's path, into the store, and returns
-// it. A path without a file may be that of OfRegistry. A server is asked whether it has another one now. After an
-// error the store may have some of the image's layers, and the cache the start of a download, unless ctx has ended.
+// Import brings the image of a source, or of a file's path, into the store, and returns it, by the first of its names.
+// A path without a file may be that of OfRegistry. A server is asked whether it has another one now. A file of several
+// images is an error. After an error the store may have some of the image's layers, and the cache the start of a
+// download, unless ctx has ended.
 func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error) {
+	all, err := f.importFrom(ctx, ref, true)
+	if err != nil {
+		return nil, err
+	}
+	return all[0][0], nil
+}
+
+// ImportAll is Import for each image of a file and each of its names, which are images of the store. After an error the
+// store may have some of them.
+func (f *Fetcher) ImportAll(ctx context.Context, ref string) ([]*images.Image, error) {
+	all, err := f.importFrom(ctx, ref, false)
+	return slices.Concat(all...), err
+}
+
+// importFrom imports the images of a source, with one the only one, and returns what each is by each of its names.
+func (f *Fetcher) importFrom(ctx context.Context, ref string, one bool) ([][]*images.Image, error) {
 	if source, ok := OfRegistry(ref); ok && !exists(ref) {
 		ref = source
 	}
@@ -121,12 +139,15 @@ func (f *Fetcher) Import(ctx context.Context, ref string) (*images.Image, error)
 		return nil, fmt.Errorf("use cache: %w", err)
 	}
 	defer release()
-	image, err := f.fetch(ctx, ref)
+	all, err := f.fetch(ctx, ref, one)
 	if err != nil {
 		return nil, err
 	}
 	f.forgetGone()
-	return image, f.remember("refs", key, image)
+	if len(all) > 1 {
+		return all, nil // the source means none of them
+	}
+	return all, f.remember("refs", key, all[0][0])
 }
 
 func exists(path string) bool {
@@ -134,16 +155,18 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-func (f *Fetcher) fetch(ctx context.Context, ref string) (*images.Image, error) {
-	var image *images.Image
+func (f *Fetcher) fetch(ctx context.Context, ref string, one bool) ([][]*images.Image, error) {
+	var names []*images.Image
 	var err error
 	switch {
 	case strings.HasPrefix(ref, dockerScheme):
-		image, err = f.registry(ctx, strings.TrimPrefix(ref, dockerScheme))
+		names, err = f.registry(ctx, strings.TrimPrefix(ref, dockerScheme))
 	case strings.HasPrefix(ref, httpScheme), strings.HasPrefix(ref, httpsScheme):
+		var image *images.Image
 		ref, image, err = f.web(ctx, ref)
+		names = []*images.Image{image}
 	default:
-		return f.file(ctx, strings.TrimPrefix(ref, fileScheme))
+		return f.file(ctx, strings.TrimPrefix(ref, fileScheme), one)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // rather than what it has interrupted
@@ -151,7 +174,7 @@ func (f *Fetcher) fetch(ctx context.Context, ref string) (*images.Image, error) 
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", ref, err)
 	}
-	return image, nil
+	return [][]*images.Image{names}, nil
 }
 
 // refKey names a source in the cache. That of a file changes with the file.
