@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"runtime"
 	"slices"
 
 	"github.com/moby/profiles/seccomp"
@@ -69,7 +69,7 @@ func compileSet(s spec.SyscallSet) (*filter, error) {
 	if s.Retain {
 		fallback, listed = blocked, allowed
 	}
-	b, err := newBuilder(fallback, subABIs())
+	b, err := newBuilder(fallback, callTables())
 	if err != nil {
 		return nil, err
 	}
@@ -82,23 +82,12 @@ func compileSet(s spec.SyscallSet) (*filter, error) {
 	return b.compile()
 }
 
-// subABIs returns the ABIs that this machine's kernel may execute in addition to its own.
-func subABIs() []libseccomp.ScmpArch {
-	switch runtime.GOARCH {
-	case "amd64":
-		return []libseccomp.ScmpArch{libseccomp.ArchX86, libseccomp.ArchX32}
-	case "arm64":
-		return []libseccomp.ScmpArch{libseccomp.ArchARM}
-	}
-	return nil
-}
-
 func compileProfile(p *specs.LinuxSeccomp) (*filter, error) {
 	fallback, err := action(p.DefaultAction, p.DefaultErrnoRet)
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(fallback, abisOf(p))
+	b, err := newBuilder(fallback, tablesOf(p))
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +96,6 @@ func compileProfile(p *specs.LinuxSeccomp) (*filter, error) {
 		act, err := action(rule.Action, rule.ErrnoRet)
 		if err != nil {
 			return nil, err
-		}
-		if act == fallback {
-			continue
 		}
 		for _, name := range rule.Names {
 			if err := b.add(name, act, rule.Args); err != nil {
@@ -120,14 +106,15 @@ func compileProfile(p *specs.LinuxSeccomp) (*filter, error) {
 	return b.compile()
 }
 
-// abisOf returns those of subABIs that a profile has rules for: all, if it names no architectures. A call by another
-// one kills the process.
-func abisOf(p *specs.LinuxSeccomp) []libseccomp.ScmpArch {
+// tablesOf returns the tables of the ABIs that a profile has rules for: all, if it names no architectures; the
+// machine's own in any case. A call by another one kills the process.
+func tablesOf(p *specs.LinuxSeccomp) []callTable {
 	names := map[libseccomp.ScmpArch]specs.Arch{
 		libseccomp.ArchX86: specs.ArchX86, libseccomp.ArchX32: specs.ArchX32, libseccomp.ArchARM: specs.ArchARM,
 	}
-	return slices.DeleteFunc(subABIs(), func(abi libseccomp.ScmpArch) bool {
-		return len(p.Architectures) > 0 && !slices.Contains(p.Architectures, names[abi])
+	return slices.DeleteFunc(callTables(), func(t callTable) bool {
+		name, foreign := names[t.abi]
+		return foreign && len(p.Architectures) > 0 && !slices.Contains(p.Architectures, name)
 	})
 }
 
@@ -157,19 +144,22 @@ func action(a specs.LinuxSeccompAction, errno *uint) (libseccomp.ScmpAction, err
 
 // builder fills a libseccomp filter. The caller releases filter.
 type builder struct {
-	filter *libseccomp.ScmpFilter
-	rules  int
+	filter   *libseccomp.ScmpFilter
+	fallback libseccomp.ScmpAction
+	tables   []callTable
+	names    []string // that rules name
+	rules    int
 }
 
-func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*builder, error) {
+func newBuilder(fallback libseccomp.ScmpAction, tables []callTable) (*builder, error) {
 	filter, err := libseccomp.NewFilter(fallback)
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
-	for _, abi := range abis {
-		if err := filter.AddArch(abi); err != nil {
+	for _, t := range tables {
+		if err := filter.AddArch(t.abi); err != nil { // none, if the filter has it already
 			filter.Release()
-			return nil, fmt.Errorf("add ABI %v to seccomp filter: %w", abi, err)
+			return nil, fmt.Errorf("add ABI %v to seccomp filter: %w", t.abi, err)
 		}
 	}
 	// The default for an ABI that is not named kills only one thread, and a program with
@@ -178,12 +168,17 @@ func newBuilder(fallback libseccomp.ScmpAction, abis []libseccomp.ScmpArch) (*bu
 		filter.Release()
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
 	}
-	return &builder{filter: filter}, nil
+	return &builder{filter: filter, fallback: fallback, tables: tables}, nil
 }
 
 // add adds a rule, or several for conditions on the same argument, see alternatives. It skips a
-// name that libseccomp does not know: no process can call it.
+// name that libseccomp does not know: no process can call it. A rule with the fallback's action changes no more than
+// which calls are new.
 func (b *builder) add(name string, act libseccomp.ScmpAction, args []specs.LinuxSeccompArg) error {
+	b.names = append(b.names, name)
+	if act == b.fallback {
+		return nil
+	}
 	call, err := libseccomp.GetSyscallFromName(name)
 	if err != nil {
 		return nil //nolint:nilerr // see above
@@ -256,5 +251,17 @@ func (b *builder) compile() (*filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if b.blocks() {
+		program = append(refuseNewCalls(b.tables, b.names), program...)
+	}
 	return loadFilter(program)
+}
+
+// blocks reports whether a call without a rule is not made.
+func (b *builder) blocks() bool {
+	switch b.fallback & math.MaxUint16 { // without a return code
+	case libseccomp.ActAllow, libseccomp.ActLog, libseccomp.ActTrace:
+		return false
+	}
+	return true
 }

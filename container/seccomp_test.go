@@ -18,26 +18,26 @@ import (
 
 var update = flag.Bool("update", false, "write the files that tests compare with")
 
-// verdicts runs a filter for every system call number of the machine's ABIs,
-// with arguments that are zero, and returns the results.
+// verdicts runs a filter for the numbers of the machine's ABIs, with arguments that are zero, and returns the results.
 func verdicts(t *testing.T, f *filter) map[[2]uint32]uint32 {
 	t.Helper()
-	var raw []unix.SockFilter
-	for i := 0; i < len(f.program); i += 8 {
-		b := f.program[i:]
-		raw = append(raw, unix.SockFilter{
-			Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:]),
-		})
-	}
-	out := make(map[[2]uint32]uint32)
-	for _, abi := range []uint32{unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_AARCH64, unix.AUDIT_ARCH_ARM} {
-		for _, base := range []uint32{0, 0x40000000} {
-			for n := range uint32(600) {
-				out[[2]uint32{abi, base + n}] = evaluate(t, raw, base+n, abi)
-			}
+	program, out := instructions(f), make(map[[2]uint32]uint32)
+	for abi, arch := range testedABIs() {
+		for _, number := range numbers(abi) {
+			out[[2]uint32{arch, number}] = evaluate(t, program, number, arch)
 		}
 	}
 	return out
+}
+
+func instructions(f *filter) []unix.SockFilter {
+	var all []unix.SockFilter
+	for b := range slices.Chunk(f.program, unix.SizeofSockFilter) {
+		all = append(all, unix.SockFilter{
+			Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:]),
+		})
+	}
+	return all
 }
 
 // evaluate is the part of seccomp's BPF machine that libseccomp uses.

@@ -7,6 +7,10 @@ import (
 
 // Seccomp says which system calls a process may make. The zero value is the
 // default filter. It is data: a runtime compiles it to a program for the kernel.
+//
+// A filter that blocks the calls that it does not list answers ENOSYS to a call whose number is above all numbers of
+// listed calls in the process's ABI, whatever error or action the filter has for blocked calls: so C libraries find an
+// older call in place of a call that is newer than the filter.
 type Seccomp struct {
 	Kind    SeccompKind
 	Set     SyscallSet // for SeccompSet
@@ -49,7 +53,8 @@ type SyscallSet struct {
 	Retain   bool     // allow only Syscalls; if false, block only Syscalls
 	Syscalls []string // see Names; a runtime skips a name that the machine does not have
 
-	// Errno is the error of a blocked call; if it is 0, the call kills the process with SIGSYS.
+	// Errno is the error of a blocked call; if it is 0, the call kills the process with SIGSYS. See Seccomp for
+	// calls that are newer than a retain-set.
 	Errno syscall.Errno
 }
 

@@ -18,6 +18,7 @@ func filterCases() []testCase {
 		{"seccomp: remove-set without an errno", filterKill},
 		{"seccomp: retain-set", filterRetain},
 		{"seccomp: a profile", filterProfile},
+		{"seccomp: a call that is newer than the filter", filterNewCall},
 		{"seccomp: a filter without the calls that set the user", filterUser},
 		{"seccomp: a filter does not set no_new_privs", filterPrivileges},
 	}
@@ -115,6 +116,15 @@ func filterKill(b *bench) {
 func filterRetain(b *bench) {
 	s := b.filtered(setOf(spec.SyscallSet{Retain: true, Syscalls: Syscalls("mkdir", "mkdirat"), Errno: unix.EXFULL}))
 	b.wantBoth(s, mkdir, printed(unix.EXFULL))
+}
+
+// filterNewCall tries setns(2), whose number is above the numbers of all calls that the filter lists, and mkdir(2), whose
+// number is not.
+func filterNewCall(b *bench) {
+	listed := Syscalls("clone3", "getrandom", "mkdir", "mkdirat", "rseq", "statx")
+	s := b.filtered(spec.Seccomp{Kind: spec.SeccompProfile, Profile: `{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+		{"names": ["execve", "` + strings.Join(listed, `", "`) + `"], "action": "SCMP_ACT_ALLOW"}]}`})
+	b.wantBoth(s, "busybox nsenter --uts=/proc/self/ns/uts true 2>&1; "+mkdir, "nsenter: setns(): can't reassociate to namespace 'uts': Function not implemented\n"+printed(unix.EPERM))
 }
 
 func filterUser(b *bench) {
