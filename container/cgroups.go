@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/spec"
 )
 
 // tree is a tree of mounts that is detached from every mount namespace (open_tree(2), mount_setattr(2), Linux 5.12),
@@ -21,13 +22,13 @@ type tree struct {
 
 // cgroupTrees returns what the container has as /sys/fs/cgroup, in the order in which the shim attaches it: the
 // stager's cgroups, writable, for a privileged container; its own cgroup and those below it, read-only, for another
-// one, whose cgroups it makes; nothing where no cgroups are mounted. The caller closes the trees, also after an
-// error.
+// one, whose cgroups it makes; nothing where no cgroups are mounted, or where they would be mounted in a volume that is
+// shared with the host: they would go out to it, and stay there. The caller closes the trees, also after an error.
 //
 // libcontainer could mount the cgroups, but takes half a millisecond for each hierarchy. Mounts in the supervisor's own
 // mount namespace would be copied into that of each container that starts meanwhile.
 func (c *container) cgroupTrees() ([]tree, error) {
-	if len(c.runtime.hierarchies) == 0 {
+	if len(c.runtime.hierarchies) == 0 || slices.ContainsFunc(c.spec.Mounts, sharesCgroupDir) {
 		return nil, nil
 	}
 	if c.spec.Privileged {
@@ -56,6 +57,11 @@ func (c *container) cgroupTrees() ([]tree, error) {
 		}
 	}
 	return trees, nil
+}
+
+// sharesCgroupDir tells whether mounts at /sys/fs/cgroup would go out of the container by m.
+func sharesCgroupDir(m spec.Mount) bool {
+	return propagationOf(m) == unix.MS_SHARED && (m.Target == names.CgroupDir || spec.Inside(names.CgroupDir, m.Target))
 }
 
 // cgroupTree makes the container's cgroup in a hierarchy, and returns its tree. libcontainer makes the cgroup too,

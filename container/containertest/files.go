@@ -21,6 +21,7 @@ func fileCases() []testCase {
 		{"recursive read-only bind mounts", recursiveBinds},
 		{"a mount that comes later shows up", laterMounts},
 		{"a mount propagates as its spec says", propagations},
+		{"no mount of the runtime goes out of a shared volume", runtimeMounts},
 		{"flags of binds", bindFlags},
 		{"a read-only bind keeps the flags of its source", sourceFlags},
 		{"mounts are made in order", mountOrder},
@@ -130,6 +131,34 @@ func propagations(b *bench) {
 		must(b.t, err)
 		if out := strconv.Itoa(strings.Count(string(mounts), volume+"/out ")); out != want.out {
 			b.t.Errorf("%q: the container's mount is outside %s times, want %s", propagation, out, want.out)
+		}
+		must(b.t, a.end())
+	}
+}
+
+// runtimeMounts mounts shared volumes where the runtime has mounts of its own. The host sees none of those in the volume,
+// and the container sees the volume.
+func runtimeMounts(b *bench) {
+	for _, target := range []string{
+		"/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/firmware", "/dev/shm", "/dev/mqueue", "/etc", "/run",
+	} {
+		volume := b.folder()
+		for _, folder := range []string{"fs/cgroup", "cgroup", "firmware"} {
+			must(b.t, os.MkdirAll(filepath.Join(volume, folder), 0o755))
+		}
+		must(b.t, os.WriteFile(filepath.Join(volume, "marker"), nil, 0o644))
+		must(b.t, unix.Mount(volume, volume, "", unix.MS_BIND, ""))
+		b.t.Cleanup(func() { must(b.t, unix.Unmount(volume, unix.MNT_DETACH)) })
+		must(b.t, unix.Mount("", volume, "", unix.MS_SHARED, ""))
+		s := b.spec("sleep", "1000")
+		s.Privileged, s.Process.Capabilities = true, append(s.Process.Capabilities, "CAP_SYS_ADMIN")
+		s.Mounts = []spec.Mount{{Source: volume, Target: target, Recursive: true, Propagation: spec.BothWays}}
+		a := b.start(s, spec.Stdio{})
+		a.wantExec(command("ls", target+"/marker"), target+"/marker\n")
+		mounts, err := os.ReadFile("/proc/thread-self/mounts") // the first thread may be in the container
+		must(b.t, err)
+		if n := strings.Count(string(mounts), " "+volume); n != 1 {
+			b.t.Errorf("%s: the host has %d mounts at and below the volume, want 1", target, n)
 		}
 		must(b.t, a.end())
 	}
