@@ -9,6 +9,7 @@ import (
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/firstprocess"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // TestMain is also the supervisor, if the waiter has started it,
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(names.SupervisorVariable) != "" {
 		firstprocess.LeaveRoot()
 	}
+	surroundings.Settle()
 	os.Exit(m.Run())
 }
 

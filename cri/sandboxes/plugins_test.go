@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	surroundings.Settle()
 	os.Exit(m.Run())
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "these tests must run as root")
 		os.Exit(1)
 	}
+	surroundings.Settle()
 	if os.Getenv(insideVariable) == "" {
 		os.Exit(runInside())
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"kurma.io/stager/signing"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // importing has the test binary import the file that it names into the store that is its
@@ -28,6 +29,7 @@ const importing = "IMAGES_TEST_IMPORT"
 func TestMain(m *testing.M) {
 	path := os.Getenv(importing)
 	if path == "" {
+		surroundings.Settle()
 		os.Exit(m.Run())
 	}
 	_, err := Open(os.Args[1]).Import(context.Background(), path, signing.KeyRing{}, nil)

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == callerWord {
 		os.Exit(callAsTest(os.Args[2], os.Args[3], os.Args[4]))
 	}
+	surroundings.Settle()
 	os.Exit(m.Run())
 }
 

@@ -1,5 +1,5 @@
-// Package surroundings sets the signals and the umask of a test program, and of the processes that it
-// starts, to those of a login shell: nohup and shell scripts leave signals ignored, and hardened
+// Package surroundings sets the signals, the umask, the limits and the variables of a test program, and of the processes
+// that it starts, to those of a login shell: nohup and shell scripts leave signals ignored, and hardened
 // machines have another umask. It also limits how long a test waits, and ends what a test has started.
 package surroundings
 
@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,21 +18,70 @@ import (
 	"kurma.io/stager/tests/poll"
 )
 
-// Settle sets the umask to 022. If signals are ignored, it executes the test program again without that: whatever the
-// program does to its signals later, they are not ignored again. TestMain calls it before it runs the tests. A test that
-// needs another umask or ignored signals sets them afterwards.
+// settled marks a test program that has executed itself in these surroundings.
+const settled = "SURROUNDINGS_SETTLED"
+
+// Settle gives the test program, and so all processes that it starts, the umask 022, no ignored or blocked signals, the
+// soft limits of a login shell as far as the hard limits allow, and none of the variables that name a caller's files and
+// sockets. It executes the test program again, once: only then are the signals not ignored, and the Go runtime knows the
+// limit of descriptors that it passes on. TestMain calls it before it runs the tests. A test that needs other
+// surroundings sets them afterwards.
 func Settle() {
+	if _, done := os.LookupEnv(settled); done {
+		if err := os.Unsetenv(settled); err != nil {
+			panic(err)
+		}
+		return
+	}
 	unix.Umask(0o022)
-	ignored := false
+	dropVariables()
+	err := errors.Join(setLimits(), acceptSignals(), os.Setenv(settled, ""))
+	if err == nil {
+		err = unix.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+	panic(err)
+}
+
+// acceptSignals prepares an execve(2) of this goroutine after which no signal is ignored or blocked.
+func acceptSignals() error {
 	for sig := unix.Signal(1); sig < 32; sig++ {
 		if signal.Ignored(sig) && sig != unix.SIGPROF { // the Go runtime does not catch it for Notify
 			// After execve(2) a caught signal has its default action again.
 			signal.Notify(make(chan os.Signal, 1), sig)
-			ignored = true
 		}
 	}
-	if ignored {
-		panic(unix.Exec("/proc/self/exe", os.Args, os.Environ())) // it returns only an error
+	runtime.LockOSThread() // the program that it executes gets this thread's mask
+	var none unix.Sigset_t
+	return unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil)
+}
+
+// setLimits sets the soft limits to those of a login shell, or to lower hard limits.
+func setLimits() error {
+	for resource, soft := range map[int]uint64{
+		unix.RLIMIT_AS: unix.RLIM_INFINITY, unix.RLIMIT_CPU: unix.RLIM_INFINITY, unix.RLIMIT_DATA: unix.RLIM_INFINITY,
+		unix.RLIMIT_FSIZE: unix.RLIM_INFINITY, unix.RLIMIT_NPROC: unix.RLIM_INFINITY,
+		unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_STACK: 8 << 20,
+	} {
+		var limit syscall.Rlimit
+		if err := syscall.Getrlimit(resource, &limit); err != nil {
+			return err
+		}
+		limit.Cur = min(soft, limit.Max)
+		if err := syscall.Setrlimit(resource, &limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropVariables removes the variables by which a service manager, a desktop or a user changes what programs do.
+func dropVariables() {
+	for _, name := range []string{
+		"NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "JOURNAL_STREAM", "INVOCATION_ID", "WATCHDOG_USEC", "WATCHDOG_PID",
+		"XDG_RUNTIME_DIR", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "GNUPGHOME",
+		"LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "TZ", "NO_COLOR", "POSIXLY_CORRECT",
+	} {
+		_ = os.Unsetenv(name) // it fails for a malformed name alone
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 const inNamespace = "UNIONFSTEST_NAMESPACE"
@@ -25,6 +27,7 @@ func Main(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
 	}
+	surroundings.Settle()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), inNamespace+"=1")

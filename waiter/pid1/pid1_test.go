@@ -12,6 +12,7 @@ import (
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/firstprocess"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // TestMain is also the waiter, if it is called by the stager's name, and the supervisor,
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
+	surroundings.Settle()
 	os.Exit(m.Run())
 }
 

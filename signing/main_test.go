@@ -1,0 +1,13 @@
+package signing
+
+import (
+	"os"
+	"testing"
+
+	"kurma.io/stager/tests/surroundings"
+)
+
+func TestMain(m *testing.M) {
+	surroundings.Settle()
+	os.Exit(m.Run())
+}
