@@ -18,7 +18,7 @@ import (
 )
 
 // allowed are the names of files that come and go without a fault, with any size.
-var allowed = regexp.MustCompile(`^(pods/\.events.*|out/.*|tmp|networks/[^/]*/run/cni/networks/[^/]*/(lock|last_reserved_ip.*)|networks/[^/]*/log)$`)
+var allowed = regexp.MustCompile(`^((.*/)?pods/\.events.*|(out|logs)/.*|tmp|networks/[^/]*/run/cni/networks/[^/]*/(lock|last_reserved_ip.*)|networks/[^/]*/log)$`)
 
 // things are what a world has at a moment, one a line.
 func (w *world) things() []string {

@@ -117,8 +117,11 @@ func findBuilt(t *testing.T) built {
 		t.Fatalf("make aci images first: %v", err)
 	}
 	b.Busy = strings.TrimSpace(string(id))
-	if _, err := exec.LookPath(filepath.Join(b.Bin, "launcher")); err != nil {
-		t.Fatal(err)
+	b.Client = filepath.Join(t.TempDir(), "client")
+	build := exec.Command("go", "build", "-C", filepath.Join(top, "cri"), "-o", b.Client, "./tests/client")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the client: %v\n%s", err, out)
 	}
 	return b
 }

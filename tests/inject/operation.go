@@ -31,8 +31,11 @@ type operation struct {
 
 // operations returns all operations.
 func operations(b built) []operation {
-	return launcherOperations(b)
+	return slices.Concat(launcherOperations(b), networkOperations(b), criOperations())
 }
+
+// cri reports whether the operation is a call of the CRI.
+func (o operation) cri() bool { return o.act[0] == criWord }
 
 // Words of commands that the world replaces.
 const (

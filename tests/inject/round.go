@@ -50,7 +50,7 @@ func (w *world) act(op operation, p *point) (r result, counts map[place]int, rea
 func (w *world) prepare(op operation) error {
 	for _, args := range op.before {
 		if r := w.injected(args...); r.code != 0 {
-			return fmt.Errorf("launcher %s: exit status %d: %s", strings.Join(args, " "), r.code, r.stderr)
+			return fmt.Errorf("%s: exit status %d: %s", strings.Join(args, " "), r.code, r.stderr)
 		}
 	}
 	return nil
@@ -58,17 +58,20 @@ func (w *world) prepare(op operation) error {
 
 // judge does what a person does after an operation that a fault has hit, and returns why it is wrong, nil for nothing:
 //
-//   - the operation reports 0 and its effect is missing, or it reports another code without a word, or it crashes;
+//   - the operation reports 0 and its effect is missing, or it reports another code without a word, or it crashes; a
+//     child that is killed is like an app that is killed right after its start;
 //   - what it must keep is lost;
 //   - ps or gc reports another code than 0, or crashes;
 //   - the operation, done again without a fault where the world is ready for it, else from the start, reports another
 //     code than 0, or its effect is missing.
+//
+// Without a point nothing is done again.
 func (w *world) judge(op operation, r result, p *point) error {
 	silent := p != nil && p.fault == killFault && (p.role == command || op.passes) && r.code == 128+int(unix.SIGKILL)
 	switch done := op.done(w, r); {
 	case w.hung != "":
 		return nil
-	case r.code == 0 && !done:
+	case r.code == 0 && !done && !(p != nil && p.fault == killFault && p.role == child):
 		return errors.New("the operation reports 0, its effect is missing")
 	case r.code != 0 && !silent && strings.TrimSpace(r.stderr) == "":
 		return fmt.Errorf("the operation reports %d without a word", r.code)
@@ -80,10 +83,17 @@ func (w *world) judge(op operation, r result, p *point) error {
 			return errors.New("lost: " + lost)
 		}
 	}
-	for _, args := range [][]string{{"ps", "--all"}, {"gc"}} {
+	looks := [][]string{{"ps", "--all"}, {"gc"}}
+	if op.cri() {
+		looks = [][]string{{criWord, "ListPodSandbox", "{}"}, {criWord, "ListContainers", "{}"}, {criWord, "ListImages", "{}"}}
+	}
+	for _, args := range looks {
 		if again := w.launcher(args...); again.code != 0 || crashed(again) {
-			return fmt.Errorf("%s reports %d: %s", args[0], again.code, again.stderr)
+			return fmt.Errorf("%s reports %d: %s", strings.Join(args, " "), again.code, again.stderr)
 		}
+	}
+	if p == nil {
+		return nil
 	}
 	return w.again(op)
 }
@@ -109,11 +119,18 @@ func crashed(r result) bool { return strings.Contains(r.stderr, "goroutine ") }
 
 // clear removes all pods, and what else the operation has made.
 func (w *world) clear(op operation) error {
+	if op.cri() {
+		return errors.Join(w.clearServer(), w.afterwards(op))
+	}
 	for _, args := range [][]string{{"rm", "--all", "--force"}, {"gc"}} {
 		if r := w.launcher(args...); r.code != 0 || crashed(r) {
 			return fmt.Errorf("%s reports %d: %s", strings.Join(args, " "), r.code, r.stderr)
 		}
 	}
+	return w.afterwards(op)
+}
+
+func (w *world) afterwards(op operation) error {
 	if op.after != nil {
 		op.after(w)
 	}

@@ -78,6 +78,11 @@ func (o options) workOn(w *world, op operation, wanted selection) error {
 	} else if !time.Now().Before(o.Until) {
 		return nil
 	}
+	if op.cri() && w.serverEnd == nil {
+		if err := w.setUpServer(); err != nil {
+			return fmt.Errorf("set up kurma-cri: %w", err)
+		}
+	}
 	counts, err := w.cleanRound(op)
 	if err != nil {
 		return fmt.Errorf("%s without a fault: %w\n%s", op.name, err, w.record.String())

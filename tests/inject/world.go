@@ -21,6 +21,7 @@ type built struct {
 	ACI    string // the stager image, with its key beside it
 	Images string // the folder of images
 	Busy   string // the ID of the image busybox
+	Client string // the program that makes calls of the CRI
 }
 
 // world is a machine of its own: a folder, namespaces and a cgroup.
@@ -30,6 +31,10 @@ type world struct {
 	cgroup      string
 	small       string // the ID of the small image
 	fingerprint string // of the key in keyFile
+
+	sandbox   string          // the ID that the last call of RunPodSandbox has answered
+	container string          // and CreateContainer
+	serverEnd <-chan struct{} // closed when the server has ended; nil before its start
 
 	limit    time.Duration // of a step
 	injector *injector
@@ -54,7 +59,7 @@ func (w *world) setUp() error {
 	}
 	config := map[string]any{
 		"parentCgroupName": w.cgroup, "defaultStagerImage": "kurma.io/stager/reference",
-		"trustedKeys": []string{w.ACI + ".pub"}, "trustDirectory": w.path("trust"),
+		"trustedKeys": []string{w.ACI + ".pub", w.pluginImage("cni") + ".pub", w.pluginImage("lo") + ".pub"}, "trustDirectory": w.path("trust"),
 		"podsDirectory": w.path("pods"), "imagesDirectory": w.path("images"), "cacheDirectory": w.path("cache"),
 		"networksDirectory": w.path("networks"), "containerNetworksDirectory": w.path("networks.d"),
 		"defaultStagerConfig": map[string]any{"gracePeriod": "2s"},
@@ -70,7 +75,7 @@ func (w *world) setUp() error {
 	if err := w.make(); err != nil {
 		return err
 	}
-	r := w.launcher("image", "import", w.ACI, filepath.Join(w.Images, "busybox.aci"), smallFile)
+	r := w.launcher("image", "import", w.ACI, filepath.Join(w.Images, "busybox.aci"), w.pluginImage("cni"), w.pluginImage("lo"), smallFile)
 	if r.code != 0 {
 		return fmt.Errorf("import images: %s", r.stderr)
 	}
@@ -113,14 +118,21 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// networkEntries are the networks of the configuration.
-func networkEntries() []any { return []any{} }
+// launcher runs a command of the launcher without a filter, or makes a call of the CRI.
+func (w *world) launcher(args ...string) result {
+	if args[0] == criWord {
+		return w.call(args[1], args[2])
+	}
+	return w.run(false, w.argv(args...)...)
+}
 
-// launcher runs a command of the launcher without a filter.
-func (w *world) launcher(args ...string) result { return w.run(false, w.argv(args...)...) }
-
-// injected runs a command of the launcher under a filter.
-func (w *world) injected(args ...string) result { return w.run(true, w.argv(args...)...) }
+// injected is launcher under a filter.
+func (w *world) injected(args ...string) result {
+	if args[0] == criWord {
+		return w.call(args[1], args[2]) // the server has the filter
+	}
+	return w.run(true, w.argv(args...)...)
+}
 
 func (w *world) argv(args ...string) []string {
 	return append([]string{filepath.Join(w.Bin, "launcher"), "--config", w.path("config.json"), "--state", w.dir}, w.words(args)...)

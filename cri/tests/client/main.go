@@ -1,9 +1,10 @@
 // Command client calls a server of the CRI as kubelet does, where kubelet and crictl are missing: in the virtual machine
-// that tests the Debian packages (tests/vm/service.sh).
+// that tests the Debian packages (tests/vm/service.sh), and where faults are injected (tests/inject).
 //
 //	client SOCKET run CGROUP IMAGE COMMAND...  starts a container in a sandbox below kubelet's cgroup, with a memory limit
 //	                                           of 64 MiB, and prints its ID
 //	client SOCKET state ID                     prints the container's state
+//	client SOCKET call METHOD REQUEST          makes the call with a request in JSON, and prints the answer as JSON
 package main
 
 import (
@@ -30,7 +31,7 @@ func run(args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the machine is emulated
 	defer cancel()
 	if len(args) < 3 {
-		return "", fmt.Errorf("usage: client SOCKET run CGROUP IMAGE COMMAND... | client SOCKET state ID")
+		return "", fmt.Errorf("usage: client SOCKET run CGROUP IMAGE COMMAND... | state ID | call METHOD REQUEST")
 	}
 	connection, err := grpc.NewClient("unix://"+args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -41,6 +42,8 @@ func run(args []string) (string, error) {
 	switch {
 	case args[1] == "run" && len(args) > 3:
 		return start(ctx, client, args[2], args[3], args[4:])
+	case args[1] == "call" && len(args) == 4:
+		return call(ctx, connection, args[2], args[3])
 	case args[1] == "state":
 		r, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: args[2]})
 		return r.GetStatus().GetState().String(), err
