@@ -55,6 +55,9 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 		return nil, err
 	}
 	unknown = append(unknown, more...)
+	if err := CheckMounts(m); err != nil {
+		return nil, err
+	}
 	apps := m.Apps()
 	if config.Log.Path != "" && len(apps) > 1 {
 		return nil, fmt.Errorf("stagerConfig.log.path: %q: one file is the log of one app, and the pod has %d",

@@ -56,16 +56,34 @@ type request struct {
 	why      string
 }
 
-// maxMounts is the most mounts and mount points of an app: each is compared with each.
-const maxMounts = 4096
+// MaxMounts is the most mounts and mount points of an app, and the most volumes of a pod: the stager compares each
+// with each, and its daemon mounts each volume.
+const MaxMounts = 4096
+
+// CheckMounts returns an error if a pod has more volumes, or an app more mounts and mount points, than MaxMounts.
+// Decide refuses such a pod; a daemon refuses it before it makes the volumes.
+func CheckMounts(m *manifest.Manifest) error {
+	volumes := len(m.Pod.Volumes)
+	for _, app := range m.Apps() {
+		if n := len(app.Runtime.Mounts) + len(app.App.MountPoints); n > MaxMounts {
+			return fmt.Errorf("app %q: %d mounts and mount points are more than %d", app.Name, n, MaxMounts)
+		}
+		for _, mount := range app.Runtime.Mounts {
+			if mount.AppVolume != nil {
+				volumes++
+			}
+		}
+	}
+	if volumes > MaxMounts {
+		return fmt.Errorf("%d volumes are more than %d", volumes, MaxMounts)
+	}
+	return nil
+}
 
 // planMounts decides the mounts of an app (appc, pods.md, mounts and volumes;
 // ace.md, Volume Setup). An error names the volume or the targets.
 func planMounts(app manifest.App, c Config, privileged bool, volumes []types.Volume) (mountPlan, error) {
 	var plan mountPlan
-	if n := len(app.Runtime.Mounts) + len(app.App.MountPoints); n > maxMounts {
-		return plan, fmt.Errorf("%d mounts and mount points are more than %d", n, maxMounts)
-	}
 	requests, err := explicit(app, volumes)
 	if err != nil {
 		return plan, err

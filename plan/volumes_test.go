@@ -239,7 +239,33 @@ func TestAnAppsVolumeIsNotTakenForAnothers(t *testing.T) {
 }
 
 func TestMountsAreLimited(t *testing.T) {
-	app := withMounts(make([]schema.Mount, maxMounts+1), nil)
-	_, err := planMounts(app, Config{}, false, nil)
-	wantError(t, err, "4097 mounts and mount points are more than 4096")
+	own := &types.Volume{Kind: "empty"}
+	for name, tt := range map[string]struct {
+		volumes, mounts, own, points int
+		want                         string // "" for none
+	}{
+		"the most":        {MaxMounts - 1, MaxMounts - 1, 1, 0, ""},
+		"volumes":         {MaxMounts + 1, 0, 0, 0, "4097 volumes are more than 4096"},
+		"an app's own":    {MaxMounts, 0, 1, 0, "4097 volumes are more than 4096"},
+		"mounts":          {0, MaxMounts + 1, 0, 0, `app "a": 4097 mounts and mount points are more than 4096`},
+		"points":          {0, 0, 0, MaxMounts + 1, `app "a": 4097 mounts and mount points are more than 4096`},
+		"mounts and more": {0, MaxMounts - 1, 1, 1, `app "a": 4097 mounts and mount points are more than 4096`},
+	} {
+		mounts := make([]schema.Mount, tt.mounts)
+		for range tt.own {
+			mounts = append(mounts, schema.Mount{AppVolume: own})
+		}
+		pod := &manifest.Pod{PodManifest: &schema.PodManifest{
+			Volumes: make([]types.Volume, tt.volumes),
+			Apps:    schema.AppList{{Name: "a", Mounts: mounts, App: &types.App{MountPoints: make([]types.MountPoint, tt.points)}}},
+		}}
+		m := &manifest.Manifest{Pod: pod}
+		if err := CheckMounts(m); tt.want == "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if tt.want != "" {
+			wantError(t, err, tt.want)
+			_, err = Decide(m, spec.Support{}, nil, nil)
+			wantError(t, err, tt.want)
+		}
+	}
 }

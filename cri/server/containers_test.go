@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -109,5 +110,21 @@ func TestAContainerIsRemovedBeforeItsPod(t *testing.T) {
 	}
 	if _, err := s.pods.Get(uuid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the pod: %v", err)
+	}
+}
+
+// A container that its stager would refuse for its number of mounts leaves nothing on the host.
+func TestContainersOfManyMountsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	config := &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "many"}}
+	for i := range 4096 - 7 {
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: fmt.Sprintf("%s/%d", dir, i), ContainerPath: fmt.Sprintf("/v/%d", i)})
+	}
+	_, err := new(Server).CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{Config: config})
+	if want := `container "many": 4089 mounts and devices: want at most 4088: `; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
+		t.Errorf("%d folders were made, %v", len(made), err)
 	}
 }

@@ -30,7 +30,11 @@ func (s *Server) CreateContainer(
 	if c.GetMetadata().GetName() == "" {
 		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
 	}
-	sources, err := s.resolveSources(ctx, c)
+	err := translate.CheckMounts(c)
+	var sources map[string]string
+	if err == nil {
+		sources, err = s.resolveSources(ctx, c)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
 	}

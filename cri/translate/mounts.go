@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/plan"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -81,6 +82,17 @@ func deviceBind(d *runtimeapi.Device, f Facts) (records.Bind, error) {
 	readOnly := d.GetPermissions() != "" && !strings.Contains(d.GetPermissions(), "w")
 	source := f.Sources[d.GetHostPath()]
 	return records.Bind{Source: source, Target: d.GetContainerPath(), ReadOnly: readOnly, Device: true}, nil
+}
+
+// ownMounts are the most mounts that a container has beside its configuration's: its /dev/shm and files in /etc.
+const ownMounts = 8
+
+// CheckMounts refuses a container of more mounts and devices than its stager takes, before any of them is looked at.
+func CheckMounts(c *runtimeapi.ContainerConfig) error {
+	if n := len(c.GetMounts()) + len(c.GetDevices()); n > plan.MaxMounts-ownMounts {
+		return refuse("%d mounts and devices: want at most %d", n, plan.MaxMounts-ownMounts)
+	}
+	return nil
 }
 
 // bindsOf lists all that is mounted.

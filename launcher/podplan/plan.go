@@ -16,6 +16,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
+	decision "kurma.io/stager/plan"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/google/uuid"
@@ -171,6 +172,9 @@ func (p *Planner) editedManifest(d document, name string, o Options) (*manifest.
 		return nil, nil, err
 	}
 	m, layers, err := p.stagerManifest(d, name, config)
+	if err == nil {
+		err = decision.CheckMounts(m) // before the volumes are looked at, or made
+	}
 	if err == nil {
 		err = checkUsed(m, own, o.Volumes)
 	}

@@ -256,6 +256,38 @@ func TestWrongPodsAreRefused(t *testing.T) {
 	}
 }
 
+// A pod that the stager refuses for its number of mounts is refused before a volume of it is looked at.
+func TestPodsOfManyMountsAreRefused(t *testing.T) {
+	list := func(format string, n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(format, i, i))
+		}
+		return strings.Join(all, ",")
+	}
+	p := newPlanner()
+	p.CheckSource = func(path string) error {
+		t.Errorf("%s is looked at", path)
+		return nil
+	}
+	app := fmt.Sprintf(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/many","app":{"exec":["/x"],"user":"7",
+		"group":"8","mountPoints":[%s]}}`, list(`{"name":"x-%d","path":"/x/%d"}`, 20_000))
+	p.Images = shelf{{ID: imageID(1), Dir: "/images/1", Manifest: &images.Manifest{
+		Raw: json.RawMessage(app), Name: "example.com/many", App: &images.App{Exec: []string{"/x"}},
+	}}}
+	_, _, err := p.FromImage("example.com/many", nil, Options{})
+	if want := `pod "many": app "many": 20000 mounts and mount points are more than 4096`; fmt.Sprint(err) != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+	p.Images = newShelf()
+	pod := fmt.Sprintf(`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/my_app.1"}}],
+		"volumes":[%s]}`, list(`{"name":"v-%d","kind":"host","source":"/v/%d"}`, 20_000))
+	_, _, err = p.FromManifest("p.json", []byte(pod), Options{})
+	if want := `pod "p": 20000 volumes are more than 4096`; fmt.Sprint(err) != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // A wrong port is refused whether or not a network takes the pod's ports.
 func TestWrongPortsAreRefused(t *testing.T) {
 	for ports, words := range map[string]string{

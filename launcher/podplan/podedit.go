@@ -101,11 +101,16 @@ func (d *document) addImageVolumes(image *images.Image, o Options) error {
 		return err
 	}
 	d.dropCovered(section, o)
+	taken := make(map[string]bool)
+	for _, name := range d.volumeNames() {
+		taken[name] = true
+	}
 	for _, point := range section.app.MountPoints {
 		isPoint := func(m Mount) bool { return path.Clean(m.Target) == path.Clean("/"+point.Path) }
-		if slices.ContainsFunc(o.Mounts, isPoint) || slices.Contains(d.volumeNames(), point.Name.String()) {
+		if slices.ContainsFunc(o.Mounts, isPoint) || taken[point.Name.String()] {
 			continue
 		}
+		taken[point.Name.String()] = true
 		volume, err := types.VolumeFromString(point.Name.String() + ",kind=empty")
 		if err != nil {
 			return fmt.Errorf("mount point %q: %w", point.Name, err)
