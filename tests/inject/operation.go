@@ -37,6 +37,9 @@ func operations(b built) []operation {
 // cri reports whether the operation is a call of the CRI.
 func (o operation) cri() bool { return o.act[0] == criWord }
 
+// awaitWord is the command that waits until the app has written its line.
+const awaitWord = "await"
+
 // Words of commands that the world replaces.
 const (
 	smallWord       = "@SMALL"       // the ID of the small image
@@ -110,7 +113,12 @@ func hello(w *world) string {
 	if state != "running" && state != "exited" {
 		return ""
 	}
-	if r := w.launcher("logs", "p"); !strings.Contains(r.stdout, "hello") {
+	var r result
+	// An app that runs may not have written yet.
+	if !poll.Until(5*time.Second, time.Second, func() bool {
+		r = w.launcher("logs", "p")
+		return state == "exited" || strings.Contains(r.stdout, "hello")
+	}) || !strings.Contains(r.stdout, "hello") {
 		return fmt.Sprintf("the log of a pod that is %s: %q %q", state, r.stdout, r.stderr)
 	}
 	return ""

@@ -123,7 +123,7 @@ func (w *world) call(method, request string) result {
 func (w *world) sandboxes() string  { return w.call("ListPodSandbox", "{}").stdout }
 func (w *world) containers() string { return w.call("ListContainers", "{}").stdout }
 
-// clearServer removes all sandboxes as kubelet does.
+// clearServer removes all sandboxes, and the containers' logs, as kubelet does.
 func (w *world) clearServer() error {
 	var listed struct{ Items []struct{ Id string } }
 	r := w.call("ListPodSandbox", "{}")
@@ -137,7 +137,7 @@ func (w *world) clearServer() error {
 			}
 		}
 	}
-	return nil
+	return os.RemoveAll(w.path("logs"))
 }
 
 // criOperations are the calls of the CRI.
@@ -149,7 +149,7 @@ func criOperations() []operation {
 		"linux": {"securityContext": {"namespaceOptions": {"pid": "CONTAINER"}}}}}`, sandboxWord, sandboxConfigWord, pulled, podScript)}
 	start := []string{criWord, "StartContainer", byContainer}
 	stop := []string{criWord, "StopContainer", `{"containerId": "` + containerWord + `", "timeout": "5"}`}
-	ran := [][]string{run, create, start}
+	ran := [][]string{run, create, start, {awaitWord}}
 	lists := func(list func(*world) string, word string) func(*world, result) bool {
 		return func(w *world, _ result) bool { return strings.Contains(list(w), word) }
 	}

@@ -52,7 +52,7 @@ func imageOperations() []operation {
 }
 
 func podOperations(b built) []operation {
-	up, ended := [][]string{upPod(b)}, [][]string{upPod(b), {"stop", "p"}}
+	up, ended := [][]string{upPod(b), {awaitWord}}, [][]string{upPod(b), {awaitWord}, {"stop", "p"}}
 	running := func(w *world, _ result) bool { return w.running() }
 	exited := func(w *world, _ result) bool { return w.exited() }
 	absent := func(w *world, _ result) bool { return w.absent() }

@@ -42,12 +42,12 @@ func networkOperations(b built) []operation {
 		{name: "net-setup", act: bridged(), ready: (*world).absent, done: running},
 		{name: "net-add", before: [][]string{other("bridge")}, act: published, ready: (*world).onlyOther, done: running},
 		{
-			name: "net-del", before: [][]string{other("bridge"), published}, act: []string{"stop", "p"}, ready: (*world).running,
+			name: "net-del", before: [][]string{other("bridge"), published, {awaitWord}}, act: []string{"stop", "p"}, ready: (*world).running,
 			done: func(w *world, _ result) bool { return w.exited() }, kept: hello,
 		},
 		{name: "lo-add", before: [][]string{other("loop")}, act: upPod(b, "--net", "loop"), ready: (*world).onlyOther, done: running},
 		{
-			name: "lo-del", before: [][]string{other("loop"), upPod(b, "--net", "loop")}, act: []string{"stop", "p"}, ready: (*world).running,
+			name: "lo-del", before: [][]string{other("loop"), upPod(b, "--net", "loop"), {awaitWord}}, act: []string{"stop", "p"}, ready: (*world).running,
 			done: func(w *world, _ result) bool { return w.exited() }, kept: hello,
 		},
 		{name: "net-list", before: [][]string{other("loop")}, act: []string{"network", "list"}, done: said("bridge", "loop")},

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 )
 
 // built are the programs and images that are tested.
@@ -120,18 +122,31 @@ func lastLine(text string) string {
 
 // launcher runs a command of the launcher without a filter, or makes a call of the CRI.
 func (w *world) launcher(args ...string) result {
-	if args[0] == criWord {
+	switch args[0] {
+	case criWord:
 		return w.call(args[1], args[2])
+	case awaitWord:
+		return w.await()
 	}
 	return w.run(false, w.argv(args...)...)
 }
 
 // injected is launcher under a filter.
 func (w *world) injected(args ...string) result {
-	if args[0] == criWord {
-		return w.call(args[1], args[2]) // the server has the filter
+	if args[0] == criWord || args[0] == awaitWord {
+		return w.launcher(args...) // the server has the filter
 	}
 	return w.run(true, w.argv(args...)...)
+}
+
+// await waits until the app of the pod, or of the container, has written its line.
+func (w *world) await() result {
+	if !poll.Until(w.limit, 100*time.Millisecond, func() bool {
+		return w.criLog() == "" || strings.Contains(w.launcher("logs", "p").stdout, "hello")
+	}) {
+		return result{code: 1, stderr: "the app writes nothing"}
+	}
+	return result{}
 }
 
 func (w *world) argv(args ...string) []string {
