@@ -23,8 +23,7 @@ type Config struct {
 	// TrustedKeys and TrustDirectory have the keys that may sign the stager, as in the launcher's configuration.
 	TrustedKeys    []string `json:"trustedKeys"`
 	TrustDirectory string   `json:"trustDirectory"`
-	// InsecureRegistries lists the registries that are asked by HTTP; local registries are
-	// always allowed.
+	// InsecureRegistries lists the registries that may be asked by plain HTTP; those of the loopback device always may.
 	InsecureRegistries []string `json:"insecureRegistries"`
 	// CgroupDriver is "systemd" or "cgroupfs", as in kubelet's configuration; the default is systemd where systemd runs.
 	CgroupDriver string `json:"cgroupDriver"`

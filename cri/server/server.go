@@ -20,6 +20,7 @@ import (
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/launcher/sources"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -46,6 +47,7 @@ type Server struct {
 	events    subscribers
 	ends      ends
 	disk      diskUsages
+	memory    *sources.Memory // of pulls
 	appArmor  sync.Once       // its warning
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
 }
@@ -137,7 +139,7 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx,
+		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx, memory: sources.NewMemory(),
 		index: imageindex.Open(filepath.Join(config.State, "images.json")),
 		sandboxes: &sandboxes.Maker{
 			CNI: sandboxes.CNI{

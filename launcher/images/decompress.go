@@ -17,6 +17,27 @@ import (
 // program zstd.
 const maxWindow = 128 << 20
 
+// The beginnings of files of xz, and of Zstandard's frames (RFC 8878, 3.1).
+const (
+	xzMagic   = "\xfd7zXZ\x00"
+	zstdMagic = "\x28\xb5\x2f\xfd"
+	zstdSkips = "\x2a\x4d\x18" // after a byte 0x50 to 0x5f: a skippable frame, as pzstd begins
+)
+
+func isXZ(start string) bool { return strings.HasPrefix(start, xzMagic) }
+
+func isZstandard(start string) bool {
+	return strings.HasPrefix(start, zstdMagic) || strings.Index(start, zstdSkips) == 1 && start[0]>>4 == 5
+}
+
+// ChoosesMemory reads the start of a file, and reports whether its compression lets it choose how much memory a decoder
+// takes: xz and Zstandard do. A file that cannot be read chooses nothing.
+func ChoosesMemory(file io.Reader) bool {
+	start := make([]byte, len(xzMagic))
+	n, _ := io.ReadFull(file, start) // what fails here fails again when the file is decoded
+	return isXZ(string(start[:n])) || isZstandard(string(start[:n]))
+}
+
 // decompress returns the tar inside an image file, whose first bytes say how it is compressed. A file of none of the
 // compressed formats is read as a plain tar. E is of the same file.
 func decompress(file io.Reader, e expansion) (io.Reader, error) {
@@ -31,10 +52,9 @@ func decompress(file io.Reader, e expansion) (io.Reader, error) {
 		out, err = gzip.NewReader(in)
 	case strings.HasPrefix(head, "BZh"):
 		return bzip2.NewReader(in), nil
-	case strings.HasPrefix(head, "\xfd7zXZ\x00"):
+	case isXZ(head):
 		out, err = xz.NewReader(guardXZ(in, e))
-	case strings.HasPrefix(head, "\x28\xb5\x2f\xfd"),
-		strings.Index(head, "\x2a\x4d\x18") == 1 && start[0]>>4 == 5: // a skippable frame, as pzstd begins (RFC 8878, 3.1.2)
+	case isZstandard(head):
 		out, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	default:
 		return in, nil

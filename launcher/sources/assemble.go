@@ -31,7 +31,7 @@ type blobs func(what, digest string, size int64) (file *os.File, done func(), er
 
 // parts are what an image of Docker or OCI consists of.
 type parts struct {
-	config *v1.ConfigFile
+	config func() (*v1.ConfigFile, error)                   // reads it: no import keeps it while it waits for a server
 	layers []func() (file *os.File, done func(), err error) // the lowest first
 }
 
@@ -39,6 +39,26 @@ type parts struct {
 type reference struct{ name, version string }
 
 func (r reference) String() string { return strings.TrimSuffix(r.name+":"+r.version, ":") }
+
+// maxValues is how many objects, lists and members of them a document may have: a few bytes of JSON become hundreds in
+// memory. The largest images have some thousands.
+const maxValues = 1 << 16
+
+// countValues counts the objects, lists and commas of a document of JSON.
+func countValues(document []byte) (n int) {
+	inString := false
+	for i := 0; i < len(document); i++ {
+		switch c := document[i]; {
+		case c == '"':
+			inString = !inString
+		case inString && c == '\\':
+			i++
+		case !inString && (c == '{' || c == '[' || c == ','):
+			n++
+		}
+	}
+	return n
+}
 
 // readDocument parses a document of an image: its configuration, its manifest, or an index of images. It compares the
 // digest with the bytes that it parses, because the file may change after open has checked it.
@@ -51,12 +71,15 @@ func readDocument[T any](what string, of v1.Descriptor, open blobs, parse func(i
 		return nil, err
 	}
 	defer done()
-	data, err := io.ReadAll(io.LimitReader(file, of.Size))
-	if err != nil {
+	data := make([]byte, of.Size)
+	if _, err := io.ReadFull(file, data); err != nil {
 		return nil, fmt.Errorf("read image %s: %w", what, err)
 	}
 	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(data)); got != of.Digest.String() {
 		return nil, fmt.Errorf("read image %s: digest %s, not %s", what, got, of.Digest)
+	}
+	if countValues(data) > maxValues {
+		return nil, fmt.Errorf("read image %s: more than %d values", what, maxValues)
 	}
 	document, err := parse(bytes.NewReader(data))
 	if err != nil {
@@ -65,23 +88,24 @@ func readDocument[T any](what string, of v1.Descriptor, open blobs, parse func(i
 	return document, nil
 }
 
-// partsOf returns the parts of an image; open opens its files.
-func partsOf(manifest *v1.Manifest, open blobs) (p parts, err error) {
+// partsOf returns the parts of an image; openConfig and open open its files.
+func partsOf(manifest *v1.Manifest, openConfig, open blobs) (p parts, err error) {
 	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
 		return p, fmt.Errorf("not an image: %q is not the media type of an image's configuration", kind)
 	}
-	p.config, err = readDocument("configuration", manifest.Config, open, v1.ParseConfigFile)
-	if err != nil {
-		return p, err
+	if len(manifest.Layers) > maxLayers {
+		return p, fmt.Errorf("%d layers; want at most %d", len(manifest.Layers), maxLayers)
+	}
+	of := manifest.Config
+	p.config = func() (*v1.ConfigFile, error) {
+		return readDocument("configuration", of, openConfig, v1.ParseConfigFile)
 	}
 	for _, layer := range manifest.Layers {
 		if !layer.MediaType.IsLayer() {
 			return p, fmt.Errorf("media type %q is not a layer's", layer.MediaType)
 		}
-		p.layers = append(p.layers, func() (*os.File, func(), error) {
-			digest := layer.Digest.String()
-			return open(shortDigest(digest), digest, layer.Size)
-		})
+		digest, size := layer.Digest.String(), layer.Size
+		p.layers = append(p.layers, func() (*os.File, func(), error) { return open(shortDigest(digest), digest, size) })
 	}
 	return p, nil
 }
@@ -89,7 +113,11 @@ func partsOf(manifest *v1.Manifest, open blobs) (p parts, err error) {
 // assemble imports an image of Docker or OCI: its layers that the store lacks, and for each of its names
 // an image with its configuration. It returns these.
 func (f *Fetcher) assemble(ctx context.Context, p parts, names ...reference) ([]*images.Image, error) {
-	digests := p.config.RootFS.DiffIDs
+	config, err := p.config()
+	if err != nil {
+		return nil, err
+	}
+	digests := config.RootFS.DiffIDs
 	if len(p.layers) != len(digests) || len(p.layers) > maxLayers {
 		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers),
 			len(digests), maxLayers)
@@ -105,9 +133,12 @@ func (f *Fetcher) assemble(ctx context.Context, p parts, names ...reference) ([]
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(p.layers), err)
 		}
 	}
+	if config, err = p.config(); err != nil {
+		return nil, err
+	}
 	var all []*images.Image
 	for _, r := range names {
-		image, err := s.top(ctx, p.config, r)
+		image, err := s.top(ctx, config, r)
 		if err != nil {
 			return nil, err
 		}
@@ -170,6 +201,11 @@ func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), 
 
 // convert imports a layer's file as an image of its own.
 func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*images.Image, error) {
+	release, err := s.fetcher.Memory.layer(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	marks, err := scan(ctx, file, diffID)
 	if err != nil {
 		return nil, err

@@ -229,7 +229,7 @@ func prepareFor(response *http.Response, file *os.File, have int64) (int64, erro
 // requestRest asks for a file from byte have on, if a digest or tag shows that the two parts belong together; else for
 // all of it.
 func requestRest(ctx context.Context, d download, file *os.File, have int64) (*http.Request, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
+	request, err := http.NewRequestWithContext(withLargeBody(ctx), http.MethodGet, d.url, nil)
 	if err != nil {
 		return nil, err
 	}

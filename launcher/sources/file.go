@@ -292,13 +292,16 @@ func dockerArchive(ctx context.Context, dir, path string) ([]archived, error) {
 
 // parts returns the image's parts in the folder of the archive.
 func (i dockerImage) parts(ctx context.Context, dir string) (parts, error) {
-	p := parts{config: &v1.ConfigFile{}}
+	p := parts{config: func() (*v1.ConfigFile, error) {
+		config := &v1.ConfigFile{}
+		return config, readJSON(dir, i.Config, config)
+	}}
 	for _, file := range i.Layers {
 		p.layers = append(p.layers, func() (*os.File, func(), error) {
 			return openBlob(ctx, dir, file, "", -1) // its content has a digest in the configuration
 		})
 	}
-	return p, readJSON(dir, i.Config, p.config)
+	return p, nil
 }
 
 // readJSON reads a document of an archive or a layout.

@@ -36,11 +36,11 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	var all []archived
 	for _, image := range found {
 		all = append(all, archived{image.references(path), func() (parts, error) {
-			manifest, err := image.manifest(blob)
+			manifest, err := manifestIn(image.Descriptor, blob)
 			if err != nil {
 				return parts{}, err
 			}
-			return partsOf(manifest, blob)
+			return partsOf(manifest, blob, blob)
 		}})
 	}
 	return all, nil
@@ -102,24 +102,6 @@ func (i layoutImage) references(path string) (all []reference) {
 		all = append(all, r)
 	}
 	return all
-}
-
-// manifest returns the image's manifest. It may be in an index that the layout's names.
-func (i layoutImage) manifest(open blobs) (*v1.Manifest, error) {
-	d := i.Descriptor
-	for range maxIndexes {
-		if !d.MediaType.IsIndex() {
-			return readDocument("manifest", d, open, v1.ParseManifest)
-		}
-		index, err := readDocument("index", d, open, v1.ParseIndexManifest)
-		if err == nil {
-			d, err = thisMachine().first(index.Manifests)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
 }
 
 // blobName is the file of a layout that has the digest.

@@ -1,13 +1,10 @@
 package sources
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"time"
 )
 
@@ -30,34 +27,6 @@ func (e slowError) Error() string {
 
 // Timeout makes it an error after which another attempt may succeed (os.IsTimeout).
 func (slowError) Timeout() bool { return true }
-
-// pacedTransport is the transport of every request: it waits neither for a server that does not answer, or answers
-// slowly, nor for one that cannot be reached.
-type pacedTransport struct {
-	*http.Transport
-	pace pace
-}
-
-// transport returns a new transport.
-func (f *Fetcher) transport() pacedTransport {
-	t := pacedTransport{http.DefaultTransport.(*http.Transport).Clone(), cmp.Or(f.pace, minimumPace())}
-	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.ResponseHeaderTimeout = time.Minute
-	t.DisableCompression = true // a digest is of the file as it is, and so are sizes and ranges
-	return t
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t pacedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(request.Context())
-	response, err := t.Transport.RoundTrip(request.WithContext(ctx))
-	if err != nil {
-		cancel(err)
-		return nil, err
-	}
-	response.Body = &pacedBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, pace: t.pace}
-	return response, nil
-}
 
 // pacedBody is the body of an answer.
 type pacedBody struct {

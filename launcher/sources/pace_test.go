@@ -31,10 +31,10 @@ func TestADownloadAByteAtATimeEnds(t *testing.T) {
 	for name, slow := range map[string]string{"image": "/image.aci", "signature": "/image.aci.asc", "manifest": "/v2/app/manifests/latest"} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-				switch in.URL.Path {
-				case slow:
+				switch {
+				case in.URL.Path == slow && in.Method == http.MethodGet:
 					slowly(out, in)
-				case "/v2/": // a registry
+				case in.URL.Path == "/v2/": // a registry
 				default:
 					http.NotFound(out, in)
 				}

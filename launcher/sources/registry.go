@@ -3,23 +3,21 @@ package sources
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"time"
 
 	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
-
-func blobURL(in name.Repository, digest string) string {
-	return fmt.Sprintf("%s://%s/v2/%s/blobs/%s", in.Scheme(), in.RegistryStr(), in.RepositoryStr(), digest)
-}
 
 // registry imports an image of a registry.
 func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, error) {
@@ -27,72 +25,30 @@ func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, e
 	if err != nil {
 		return nil, err
 	}
-	base := f.transport()
-	defer base.CloseIdleConnections()
-	image, err := imageFor(thisMachine(), ref, f.options(ctx, base))
+	r, err := f.connect(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	client, err := blobClient(ctx, ref, base, f.keychain())
+	defer r.client.CloseIdleConnections()
+	manifest, err := f.manifest(ctx, r, ref)
 	if err != nil {
 		return nil, err
-	}
-	manifest, err := image.Manifest()
-	if err != nil {
-		return nil, fmt.Errorf("read image manifest: %w", err)
 	}
 	report := f.progress(text)
 	defer report(1, 1)
-	repository := ref.Context()
 	blob := func(what, digest string, size int64) (*os.File, func(), error) {
 		return f.get(ctx, download{
-			client: client, what: what, digest: digest, size: size, report: ofAll(manifest.Layers, digest, report),
-			url: blobURL(repository, digest),
+			client: r.client, what: what, digest: digest, size: size, report: ofAll(manifest.Layers, digest, report),
+			url: r.url("blobs", digest),
 		})
 	}
-	p, err := partsOf(manifest, blob)
+	config := &keptDocument{ctx: ctx, open: blob, memory: f.Memory}
+	defer config.close()
+	p, err := partsOf(manifest, config.reopen, blob)
 	if err != nil {
 		return nil, err
 	}
-	return f.assemble(ctx, p, reference{cmp.Or(f.Name, repository.Name()), ref.Identifier()})
-}
-
-// imageFor returns an image of a registry, or the one for the machine of an index of images.
-func imageFor(here machine, ref name.Reference, options []remote.Option) (v1.Image, error) {
-	found, err := remote.Get(ref, options...)
-	if err != nil {
-		return nil, err
-	}
-	if !found.MediaType.IsIndex() {
-		return found.Image()
-	}
-	index, err := found.ImageIndex()
-	for range maxIndexes {
-		if err != nil {
-			return nil, err
-		}
-		manifest, err := index.IndexManifest()
-		if err != nil {
-			return nil, fmt.Errorf("read image index: %w", err)
-		}
-		d, err := here.first(manifest.Manifests)
-		if err != nil {
-			return nil, err
-		}
-		if !d.MediaType.IsIndex() {
-			return index.Image(d.Digest)
-		}
-		index, err = index.ImageIndex(d.Digest)
-	}
-	return nil, fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
-}
-
-// options are those of every request to a registry.
-func (f *Fetcher) options(ctx context.Context, base http.RoundTripper) []remote.Option {
-	return []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(base), remote.WithAuthFromKeychain(f.keychain()),
-		remote.WithUserAgent("kurma-launcher"),
-	}
+	return f.assemble(ctx, p, reference{cmp.Or(f.Name, r.Name()), ref.Identifier()})
 }
 
 func (f *Fetcher) keychain() authn.Keychain {
@@ -111,17 +67,16 @@ func (f *Fetcher) Digest(ctx context.Context, text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	base := f.transport()
-	defer base.CloseIdleConnections()
-	options := f.options(ctx, base)
-	if found, err := remote.Head(ref, options...); err == nil {
-		return found.Digest.String(), nil
-	}
-	found, err := remote.Get(ref, options...)
+	r, err := f.connect(ctx, ref)
 	if err != nil {
 		return "", err
 	}
-	return found.Digest.String(), nil
+	defer r.client.CloseIdleConnections()
+	if digest, ok := r.headManifest(ctx, ref.Identifier()); ok {
+		return digest, nil
+	}
+	found, _, err := f.getManifest(ctx, r, ref.Identifier())
+	return found.Digest.String(), err
 }
 
 // ofAll returns a function that reports the progress of a layer as that of all layers. They are whole when the last of
@@ -154,19 +109,121 @@ func (f *Fetcher) parse(text string) (name.Reference, error) {
 	return ref, nil
 }
 
-// blobClient returns a client that the registry lets read the repository.
-func blobClient(ctx context.Context, ref name.Reference, base http.RoundTripper,
-	keychain authn.Keychain,
-) (*http.Client, error) {
-	repository := ref.Context()
-	auth, err := authn.Resolve(ctx, keychain, repository)
+// repository is a repository of a registry, and a client that the registry lets read it.
+type repository struct {
+	name.Repository
+	client *http.Client
+}
+
+// connect finds out how the registry of an image is asked, and gets a token for it. The caller closes the client's idle
+// connections.
+func (f *Fetcher) connect(ctx context.Context, ref name.Reference) (*repository, error) {
+	in := ref.Context()
+	auth, err := authn.Resolve(ctx, f.keychain(), in)
 	if err != nil {
 		return nil, err
 	}
-	authorized, err := transport.NewWithContext(ctx, repository.Registry, auth, base,
-		[]string{repository.Scope(transport.PullScope)})
+	// The library would take plain HTTP also for private addresses and *.local; the transport does not.
+	host := (&url.URL{Host: in.RegistryStr()}).Hostname()
+	base := f.transport(host, isLoopback(host) || slices.Contains(f.Insecure, in.RegistryStr()))
+	r := &repository{Repository: in}
+	authorized, err := transport.NewWithContext(ctx, in.Registry, auth, lateChallenge{
+		RoundTripper: transport.NewUserAgent(retrying{base, f.retries(ctx, base)}, "kurma-launcher"),
+		manifest:     func(scheme string) string { return r.address(scheme, "manifests", ref.Identifier()) },
+	}, []string{in.Scope(transport.PullScope)})
 	if err != nil {
-		return nil, err
+		base.CloseIdleConnections()
+		return nil, answerError(err)
 	}
-	return &http.Client{Transport: authorized}, nil
+	r.client = &http.Client{Transport: onBase{authorized, base}}
+	return r, nil
+}
+
+// onBase is a transport whose connections are those of a base.
+type onBase struct {
+	http.RoundTripper
+	base *boundedTransport
+}
+
+// CloseIdleConnections is called by http.Client.
+func (o onBase) CloseIdleConnections() { o.base.CloseIdleConnections() }
+
+// retrying tries a request again after a passing failure, but for a request of withLargeBody: whoever makes one tries
+// again where it has stopped.
+type retrying struct {
+	*boundedTransport
+	again http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t retrying) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Context().Value(largeBody{}) != nil {
+		return t.boundedTransport.RoundTrip(request)
+	}
+	return t.again.RoundTrip(request)
+}
+
+// retries returns a transport that tries each request again.
+func (f *Fetcher) retries(ctx context.Context, base http.RoundTripper) http.RoundTripper {
+	return transport.NewRetry(base,
+		transport.WithRetryBackoff(transport.Backoff{Duration: time.Second, Factor: 3, Steps: cmp.Or(f.attempts, 3)}),
+		transport.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+		transport.WithRetryPredicate(func(err error) bool {
+			var answer *transport.Error
+			return errors.As(err, &answer) && answer.Temporary() || temporary(ctx, err)
+		}))
+}
+
+// url returns the address of a manifest or blob. The client corrects its scheme.
+func (r *repository) url(kind, which string) string { return r.address(r.Scheme(), kind, which) }
+
+func (r *repository) address(scheme, kind, which string) string {
+	return fmt.Sprintf("%s://%s/v2/%s/%s/%s", scheme, r.RegistryStr(), r.RepositoryStr(), kind, which)
+}
+
+// lateChallenge asks, when a registry answers a ping of /v2/ without a token challenge, for the head of the manifest: if
+// only that is answered by a challenge, the challenge counts as the answer to the ping.
+type lateChallenge struct {
+	http.RoundTripper
+	manifest func(scheme string) string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t lateChallenge) RoundTrip(request *http.Request) (*http.Response, error) {
+	pong, err := t.RoundTripper.RoundTrip(request)
+	if err != nil || request.URL.Path != "/v2/" || pong.StatusCode != http.StatusOK || request.Response != nil {
+		return pong, err
+	}
+	head, err := http.NewRequestWithContext(request.Context(), http.MethodHead, t.manifest(request.URL.Scheme), nil)
+	if err != nil {
+		return pong, nil //nolint:nilerr // the request for the manifest reports it
+	}
+	head.Header.Set("Accept", acceptedManifests())
+	late, err := t.RoundTripper.RoundTrip(head)
+	if err != nil {
+		return pong, nil //nolint:nilerr // the same
+	}
+	if late.StatusCode != http.StatusUnauthorized || late.Header.Get("WWW-Authenticate") == "" {
+		_ = late.Body.Close()
+		return pong, nil
+	}
+	_ = pong.Body.Close()
+	return late, nil
+}
+
+// answerError returns the error of a request to a registry without what the answer has, unless that is in the form of a
+// registry's errors: another server may have answered.
+func answerError(err error) error {
+	var answer *transport.Error
+	if !errors.As(err, &answer) || len(answer.Errors) > 0 {
+		return err
+	}
+	status := statusError{answer.StatusCode, fmt.Sprint(answer.StatusCode, " ", http.StatusText(answer.StatusCode))}
+	if answer.Request == nil {
+		return status
+	}
+	asked := *answer.Request.URL
+	asked.User, asked.RawQuery = nil, "" // which may have secrets
+	return fmt.Errorf("%s %s: %w", answer.Request.Method, &asked, status)
 }

@@ -58,14 +58,16 @@ type Fetcher struct {
 	// MaxSize is the largest number of bytes of a file that is downloaded, and of all files together in an archive of
 	// docker save or OCI.
 	MaxSize int64
-	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP. Local registries are
-	// always allowed.
+	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP where they do not answer by TLS. A
+	// registry on the loopback device always is; no other gets a request by HTTP, or a password.
 	Insecure []string
 	// Keychain has the credentials for registries; nil for those of `docker login` and `skopeo login`.
 	Keychain authn.Keychain
 	// Name is the name that images of registries get; "" for HOST/NAME. With a name, an image has the same ID from each
 	// registry and repository if it is imported by its digest.
 	Name string
+	// Memory is what all Fetchers of the process share; nil for the only one.
+	Memory *Memory
 	// Progress returns a function that is called with the bytes that were read of the named
 	// thing, and of how many; either may be nil. The two are equal in the last call, also after an error.
 	Progress func(what string) func(done, size int64)

@@ -35,7 +35,7 @@ func (f *Fetcher) pair(ctx context.Context, parsed *url.URL) (*images.Image, err
 	signature := *parsed
 	signature.Path += ".asc"
 	signature.RawPath = ""
-	client := &http.Client{Transport: f.transport()}
+	client := &http.Client{Transport: f.transport(parsed.Hostname(), parsed.Scheme == "http")}
 	defer client.CloseIdleConnections()
 	what := path.Base(parsed.Path)
 	asc, ascDone, err := f.get(ctx, download{
