@@ -139,8 +139,9 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx, memory: sources.NewMemory(),
-		index: imageindex.Open(filepath.Join(config.State, "images.json")),
+		config: config, version: version, daemon: d, images: imageStore, records: store, pods: podStore, ending: ctx,
+		memory: sources.NewMemory(),
+		index:  imageindex.Open(filepath.Join(config.State, "images.json")),
 		sandboxes: &sandboxes.Maker{
 			CNI: sandboxes.CNI{
 				ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories,

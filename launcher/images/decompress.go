@@ -13,9 +13,9 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// maxWindow is the most memory that the decoder of Zstandard keeps of the file, the limit of the
-// program zstd.
-const maxWindow = 128 << 20
+// maxWindow is the most that the decoder of Zstandard keeps of the file, in bytes. The libraries of tools that make
+// images use up to 32 MiB, and the program zstd up to level 20; its level 22 and --long are not for images.
+const maxWindow = 32 << 20
 
 // The beginnings of files of xz, and of Zstandard's frames (RFC 8878, 3.1).
 const (
@@ -55,7 +55,8 @@ func decompress(file io.Reader, e expansion) (io.Reader, error) {
 	case isXZ(head):
 		out, err = xz.NewReader(guardXZ(in, e))
 	case isZstandard(head):
-		out, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		out, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow),
+			zstd.WithDecoderLowmem(true))
 	default:
 		return in, nil
 	}

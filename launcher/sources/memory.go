@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"kurma.io/stager/launcher/images"
 
@@ -57,11 +58,16 @@ func (m *Memory) layer(ctx context.Context, file io.ReadSeeker) (release func(),
 	if err := m.layers.Acquire(ctx, decoder); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	return func() { m.layers.Release(decoder) }, nil
+	return func() {
+		if decoder == largeDecoder {
+			debug.FreeOSMemory() // or the next such decoder would add to the garbage of this one
+		}
+		m.layers.Release(decoder)
+	}, nil
 }
 
-// keptDocument is a document of an image in a file without a name. It is read as often as it is needed: while layers are
-// downloaded it takes no memory.
+// keptDocument is a document of an image in a file without a name. It is read as often as it is needed: it takes no
+// memory while layers are downloaded.
 type keptDocument struct {
 	ctx    context.Context //nolint:containedctx // of the import
 	open   blobs

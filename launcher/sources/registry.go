@@ -182,8 +182,8 @@ func (r *repository) address(scheme, kind, which string) string {
 	return fmt.Sprintf("%s://%s/v2/%s/%s/%s", scheme, r.RegistryStr(), r.RepositoryStr(), kind, which)
 }
 
-// lateChallenge asks, when a registry answers a ping of /v2/ without a token challenge, for the head of the manifest: if
-// only that is answered by a challenge, the challenge counts as the answer to the ping.
+// lateChallenge asks for the head of the manifest when a registry answers a ping of /v2/ without a token challenge: if
+// only the head is answered by a challenge, the challenge counts as the answer to the ping.
 type lateChallenge struct {
 	http.RoundTripper
 	manifest func(scheme string) string

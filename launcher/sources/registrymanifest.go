@@ -157,7 +157,7 @@ func withoutExtras(m *v1.Manifest) *v1.Manifest {
 
 // manifestIn reads a document that is a manifest, or an index that leads to one.
 func manifestIn(found v1.Descriptor, open blobs) (*v1.Manifest, error) {
-	for range maxIndexes + 1 {
+	for range maxIndexes {
 		switch {
 		case found.MediaType.IsSchema1():
 			return nil, fmt.Errorf("media type %q, of images before Docker 1.10, which have no layers of OCI", found.MediaType)

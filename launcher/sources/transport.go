@@ -122,8 +122,8 @@ func (e localError) Error() string {
 	return fmt.Sprintf("a server on another host leads to %s, which is private or this machine's", string(e))
 }
 
-// refuseLocal is a net.Dialer's Control that connects to no address of this machine or its link. A host's name is looked
-// up before, so that no name evades it.
+// refuseLocal is a net.Dialer's Control that connects to no address of this machine or its link. The dialer has looked
+// up a host's name before, so that no name evades it.
 func refuseLocal(_, address string, _ syscall.RawConn) error {
 	if to, err := netip.ParseAddrPort(address); err != nil || isLocal(to.Addr()) {
 		return localError(address)
