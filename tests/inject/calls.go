@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,11 @@ func busy() []unix.Errno        { return []unix.Errno{unix.EBUSY} }
 
 // calls lists the system calls at which a fault is injected. Threads are left out, as the Go runtime ends a program
 // that cannot have one; so are read(2) and close(2), which change nothing, and writes to pipes and sockets.
-func calls() []call {
-	return append(oldCalls(), []call{
+func calls() []call { return slices.Concat(oldCalls(), fileCalls(), mountCalls(), processCalls()) }
+
+// fileCalls are those of files.
+func fileCalls() []call {
+	return []call{
 		{name: "openat", number: unix.SYS_OPENAT, flags: 2, errnos: opens()},
 		{name: "openat2", number: unix.SYS_OPENAT2, flags: -1, errnos: opens()},
 		{name: "renameat", number: unix.SYS_RENAMEAT, errnos: full()},
@@ -62,6 +66,12 @@ func calls() []call {
 		{name: "setxattr", number: unix.SYS_SETXATTR, errnos: full()},
 		{name: "lsetxattr", number: unix.SYS_LSETXATTR, errnos: full()},
 		{name: "fsetxattr", number: unix.SYS_FSETXATTR, errnos: full()},
+	}
+}
+
+// mountCalls are those of mounts.
+func mountCalls() []call {
+	return []call{
 		{name: "mount", number: unix.SYS_MOUNT, errnos: memory()},
 		{name: "umount2", number: unix.SYS_UMOUNT2, errnos: busy()},
 		{name: "open_tree", number: unix.SYS_OPEN_TREE, errnos: memory()},
@@ -72,6 +82,12 @@ func calls() []call {
 		{name: "mount_setattr", number: unix.SYS_MOUNT_SETATTR, errnos: memory()},
 		{name: "pivot_root", number: unix.SYS_PIVOT_ROOT, errnos: busy()},
 		{name: "chroot", number: unix.SYS_CHROOT, errnos: broken()},
+	}
+}
+
+// processCalls are those of processes, namespaces, sockets and the like.
+func processCalls() []call {
+	return []call{
 		{name: "clone", number: unix.SYS_CLONE, errnos: forks(), own: clones},
 		{name: "clone3", number: unix.SYS_CLONE3, errnos: forks(), own: clones3},
 		{name: "execve", number: unix.SYS_EXECVE, errnos: memory()},
@@ -98,7 +114,7 @@ func calls() []call {
 		{name: "setgroups", number: unix.SYS_SETGROUPS, errnos: memory()},
 		{name: "bpf", number: unix.SYS_BPF, errnos: memory()},
 		{name: "keyctl", number: unix.SYS_KEYCTL, errnos: memory()},
-	}...)
+	}
 }
 
 // reading is what the name of a call has that opens a file for reading.

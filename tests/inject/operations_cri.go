@@ -108,13 +108,16 @@ func (w *world) call(method, request string) result {
 		return result{code: -1, stderr: err.Error()}
 	}
 	r := w.run(false, w.callArgv(method, request)...)
-	var answer struct{ PodSandboxId, ContainerId string }
+	var answer struct {
+		Sandbox   string `json:"podSandboxId"`
+		Container string `json:"containerId"`
+	}
 	_ = json.Unmarshal([]byte(r.stdout), &answer) // an error of the call has none
 	switch method {
 	case "RunPodSandbox":
-		w.sandbox = answer.PodSandboxId
+		w.sandbox = answer.Sandbox
 	case "CreateContainer":
-		w.container = answer.ContainerId
+		w.container = answer.Container
 	}
 	return r
 }
@@ -125,14 +128,18 @@ func (w *world) containers() string { return w.call("ListContainers", "{}").stdo
 
 // clearServer removes all sandboxes, and the containers' logs, as kubelet does.
 func (w *world) clearServer() error {
-	var listed struct{ Items []struct{ Id string } }
+	var listed struct {
+		Items []struct {
+			ID string `json:"id"`
+		}
+	}
 	r := w.call("ListPodSandbox", "{}")
 	if err := json.Unmarshal([]byte(r.stdout), &listed); err != nil {
 		return fmt.Errorf("list sandboxes: %w: %s", err, r.stderr)
 	}
 	for _, s := range listed.Items {
 		for _, method := range []string{"StopPodSandbox", "RemovePodSandbox"} {
-			if r := w.call(method, fmt.Sprintf(`{"podSandboxId": %q}`, s.Id)); r.code != 0 {
+			if r := w.call(method, fmt.Sprintf(`{"podSandboxId": %q}`, s.ID)); r.code != 0 {
 				return fmt.Errorf("%s reports %d: %s", method, r.code, r.stderr)
 			}
 		}
@@ -175,6 +182,18 @@ func criOperations() []operation {
 			after: (*world).pullAgain,
 		},
 	}
+	all = append(all, readOperations(ran, state("CONTAINER_RUNNING"))...)
+	for i := range all {
+		all[i].name = "cri-" + all[i].name
+	}
+	return all
+}
+
+// readOperations are the calls that change nothing that lasts, beside a container that runs.
+func readOperations(ran [][]string, ready func(*world) bool) []operation {
+	const byContainer, bySandbox = `{"containerId": "` + containerWord + `"}`, `{"podSandboxId": "` + sandboxWord + `"}`
+	image := fmt.Sprintf(`{"image": {"image": %q}}`, pulled)
+	var all []operation
 	for _, read := range []struct{ method, request, word string }{
 		{"Version", "{}", "kurma"}, {"Status", `{"verbose": true}`, "NetworkReady"}, {"RuntimeConfig", "{}", "CGROUPFS"},
 		{"UpdateRuntimeConfig", `{"runtimeConfig": {"networkConfig": {"podCidr": "10.0.0.0/8"}}}`, "{"},
@@ -188,10 +207,7 @@ func criOperations() []operation {
 		{"Attach", `{"containerId": "` + containerWord + `", "stdout": true}`, "url"}, {"PortForward", bySandbox, "url"},
 		{"ListImages", "{}", "test"}, {"ImageStatus", image, "test"}, {"ImageFsInfo", "{}", "imageFilesystems"},
 	} {
-		all = append(all, operation{name: read.method, before: ran, act: []string{criWord, read.method, read.request}, ready: state("CONTAINER_RUNNING"), done: said(read.word)})
-	}
-	for i := range all {
-		all[i].name = "cri-" + all[i].name
+		all = append(all, operation{name: read.method, before: ran, act: []string{criWord, read.method, read.request}, ready: ready, done: said(read.word)})
 	}
 	return all
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"golang.org/x/sys/unix"
 )
 
 // results is a file of lines that several processes append: how often a role makes a call in an operation, and the
@@ -89,7 +91,7 @@ func (r results) points(operation string) []point {
 				all = append(all, point{operation, at, killFault})
 			}
 			for _, errno := range faultsOf(c, at.call) {
-				all = append(all, point{operation, at, errnoName(errno)})
+				all = append(all, point{operation, at, unix.ErrnoName(errno)})
 			}
 		}
 	}

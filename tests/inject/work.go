@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // errDirty says that the world is of no more use, and dirtyCode is the worker's exit code then.
@@ -26,8 +23,8 @@ type options struct {
 	Results string        // the file
 	Point   string        // a selection
 	Every   int           // of each Every points of an operation one is taken, not at the same place of each
-	Worker  int           // this worker takes every Workers-th of these
-	Workers int           //
+	Workers int           // how many there are
+	Worker  int           // this one's number, from 0: it takes every Workers-th operation
 	Until   time.Time     // no point begins later
 	Limit   time.Duration // of a step
 }
@@ -53,9 +50,13 @@ func work(args []string) error {
 	if err != nil {
 		return err
 	}
+	number := 0
 	for _, op := range operations(o.Built) {
 		if !wanted.matches(op.name) {
 			continue
+		}
+		if number++; number%o.Workers != o.Worker {
+			continue // another worker's
 		}
 		if err := o.workOn(w, op, wanted); err != nil {
 			return err
@@ -124,7 +125,7 @@ func (o options) count(w *world, op operation, counts map[place]int) error {
 	return nil
 }
 
-// chosen returns the points of an operation that this worker has to try.
+// chosen returns the points of an operation that are to be tried.
 func (o options) chosen(all results, op operation, wanted selection) []point {
 	points := all.points(op.name)
 	every := o.Every
@@ -133,10 +134,8 @@ func (o options) chosen(all results, op operation, wanted selection) []point {
 	}
 	var chosen []point
 	for i, p := range points {
-		hash := fnv.New32a()
-		_, _ = hash.Write([]byte(p.String()))
 		_, known := all.outcomes[p]
-		if !known && i%every == i/every%every && int(hash.Sum32()%uint32(o.Workers)) == o.Worker && wanted.matches(p.String()) {
+		if !known && i%every == i/every%every && wanted.matches(p.String()) {
 			chosen = append(chosen, p)
 		}
 	}
@@ -175,5 +174,3 @@ func shortened(text string) string {
 	}
 	return text
 }
-
-func errnoName(errno unix.Errno) string { return unix.ErrnoName(errno) }
