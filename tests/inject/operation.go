@@ -129,6 +129,11 @@ func (w *world) has() bool {
 	return strings.Contains(w.launcher("image", "list", "--json").stdout, w.small)
 }
 
+// pulledHere reports whether the store has the registry's image.
+func (w *world) pulledHere() bool {
+	return strings.Contains(w.launcher("image", "list", "--json").stdout, pulledName)
+}
+
 // trusts reports whether the key in keyFile is trusted.
 func (w *world) trusts() bool {
 	return strings.Contains(w.launcher("trust", "list", "--json").stdout, w.fingerprint)

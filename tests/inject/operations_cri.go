@@ -50,7 +50,6 @@ func (w *world) setUpServer() error {
 	err = errors.Join(
 		err, os.Mkdir(w.path("net.d"), 0o755), os.WriteFile(w.path("cri.json"), config, 0o600),
 		os.WriteFile(w.path("net.d/10.conflist"), fmt.Appendf(nil, criNetwork, w.path("out/ipam")), 0o644),
-		serveRegistry(),
 	)
 	if err != nil {
 		return err

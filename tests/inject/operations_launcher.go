@@ -28,6 +28,15 @@ func imageOperations() []operation {
 			ready: func(w *world) bool { return !w.has() }, done: func(w *world, _ result) bool { return w.has() }, after: importAgain,
 		},
 		{
+			name: "image-pull", act: []string{"image", "import", "docker://" + pulled},
+			ready: func(w *world) bool { return !w.pulledHere() }, done: func(w *world, _ result) bool { return w.pulledHere() },
+			after: func(w *world) {
+				if w.pulledHere() {
+					w.launcher("image", "rm", pulledName)
+				}
+			},
+		},
+		{
 			name: "image-rm", act: []string{"image", "rm", smallWord},
 			ready: (*world).has, done: func(w *world, _ result) bool { return !w.has() }, after: importAgain,
 		},

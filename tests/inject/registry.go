@@ -18,6 +18,9 @@ const registryAddress = "127.0.0.1:5000"
 // pulled is the image of the registry.
 const pulled = registryAddress + "/test:1"
 
+// pulledName is the name that the image gets in the launcher's store.
+const pulledName = "127.0.0.1_5000/test"
+
 // serveRegistry serves a registry of the image pulled, whose only program is busybox.
 func serveRegistry() error {
 	layer, err := busyboxLayer()

@@ -67,18 +67,19 @@ func (w *world) prepare(op operation) error {
 //
 // Without a point nothing is done again.
 func (w *world) judge(op operation, r result, p *point) error {
+	appKilled := p != nil && p.fault == killFault && p.role == child
 	silent := p != nil && p.fault == killFault && (p.role == command || op.passes) && r.code == 128+int(unix.SIGKILL)
 	switch done := op.done(w, r); {
 	case w.hung != "":
 		return nil
-	case r.code == 0 && !done && !(p != nil && p.fault == killFault && p.role == child):
+	case r.code == 0 && !done && !appKilled:
 		return errors.New("the operation reports 0, its effect is missing")
 	case r.code != 0 && !silent && strings.TrimSpace(r.stderr) == "":
 		return fmt.Errorf("the operation reports %d without a word", r.code)
 	case crashed(r):
 		return errors.New("the operation crashes")
 	}
-	if op.kept != nil {
+	if op.kept != nil && !appKilled {
 		if lost := op.kept(w); lost != "" {
 			return errors.New("lost: " + lost)
 		}

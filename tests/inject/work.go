@@ -79,10 +79,8 @@ func (o options) workOn(w *world, op operation, wanted selection) error {
 	} else if !time.Now().Before(o.Until) {
 		return nil
 	}
-	if op.cri() && w.serverEnd == nil {
-		if err := w.setUpServer(); err != nil {
-			return fmt.Errorf("set up kurma-cri: %w", err)
-		}
+	if err := w.setUpFor(op); err != nil {
+		return fmt.Errorf("set up for %s: %w", op.name, err)
 	}
 	counts, err := w.cleanRound(op)
 	if err != nil {

@@ -74,14 +74,27 @@ func (w *world) setUp() error {
 	if err := os.WriteFile(w.path("config.json"), text, 0o600); err != nil {
 		return err
 	}
-	if err := w.make(); err != nil {
+	if err := errors.Join(w.make(), serveRegistry()); err != nil {
 		return err
 	}
-	r := w.launcher("image", "import", w.ACI, filepath.Join(w.Images, "busybox.aci"), w.pluginImage("cni"), w.pluginImage("lo"), smallFile)
+	r := w.launcher("image", "import", w.ACI, filepath.Join(w.Images, "busybox.aci"), smallFile)
 	if r.code != 0 {
 		return fmt.Errorf("import images: %s", r.stderr)
 	}
 	w.small = lastLine(r.stdout)
+	return nil
+}
+
+// setUpFor makes what an operation needs beside, unless an earlier one has had it made.
+func (w *world) setUpFor(op operation) error {
+	if name, _, _ := strings.Cut(op.name, "-"); name == "net" || name == "lo" {
+		if r := w.launcher("image", "import", w.pluginImage("cni"), w.pluginImage("lo")); r.code != 0 {
+			return fmt.Errorf("import plugins: %s", r.stderr)
+		}
+	}
+	if op.cri() && w.serverEnd == nil {
+		return w.setUpServer()
+	}
 	return nil
 }
 
