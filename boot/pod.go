@@ -102,7 +102,8 @@ func (p *Pod) Isolators(app string) (plan.Fates, bool) {
 	return fates, ok
 }
 
-// CommandEnv returns the default environment of a command that the call-in run executes in the app.
+// CommandEnv returns the environment of a command that the call-in run executes in the app, beside the variables of
+// its settings.
 func (p *Pod) CommandEnv(app string) []string {
 	return plan.WithMetadata(p.Plan.CommandEnv(app), p.metadataURL)
 }

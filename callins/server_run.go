@@ -30,8 +30,8 @@ var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is 
 
 // serveRun returns the handler of requestRun for the pod: it starts a command,
 // passes signals to it and reports how it ended. env returns the variables, NAME=value,
-// that a command in app has unless its settings list the name: PATH, AC_APP_NAME,
-// AC_METADATA_URL, container. It may run concurrently with itself. Before a command starts, the app's commands without
+// that a command in app has unless its settings list the name: the app's environment. It may run concurrently with
+// itself. Before a command starts, the app's commands without
 // callers have been killed: a daemon that has killed a call-in meets no leftovers of its command.
 func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
 	var calls runCalls

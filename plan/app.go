@@ -53,7 +53,7 @@ type App struct {
 	Notes    []string // for the log: what the app gets without having been given it
 
 	networkBandwidth uint64   // of the whole pod, see podIsolators
-	variables        []string // of its annotation, for its commands
+	variables        []string // its environment without the defaults, for its commands
 }
 
 // Layer is one image of an app.
@@ -108,11 +108,11 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if plan.Notifies, warning = notifies(app); warning != "" {
 		plan.Warnings = append(plan.Warnings, warning)
 	}
-	env, added, err := environmentOf(app, c, plan.Terminal)
+	env, variables, err := environmentOf(app, c, plan.Terminal)
 	if err != nil {
 		return App{}, err
 	}
-	plan.variables = added
+	plan.variables = variables
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)
 	plan.Spec = spec.Spec{
 		Name:            app.Name,

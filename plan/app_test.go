@@ -58,15 +58,16 @@ func TestVariablesOfAnnotationAreAdded(t *testing.T) {
 		text, refused string
 		want          []string
 	}{
-		{`["1 x=y", "A=z=\"", "container=k8s"]`, "", []string{"1 x=y", `A=z="`, "container=k8s", "B=2", "PATH=" + defaultPath}},
-		{`[]`, "", []string{"A=1", "B=2", "PATH=" + defaultPath}},
+		{`["1 x=y", "A=z=\"", "container=k8s"]`, "", []string{"1 x=y", `A=z="`, "container=k8s", "B=2", "PATH=" + defaultPath, "TERM=xterm"}},
+		{`["TERM=x"]`, "", []string{"TERM=x", "A=1", "B=2", "PATH=" + defaultPath}},
+		{`[]`, "", []string{"A=1", "B=2", "PATH=" + defaultPath, "TERM=xterm"}},
 		{`["A=1", "secret"]`, "[1]: must be NAME=value", nil},
 		{`["=secret"]`, "[0]: must be NAME=value", nil},
 		{`["A=sec\u0000ret"]`, "[0]: has a NUL character", nil},
 		{`{"A": "secret"}`, "must be a list", nil},
 	} {
 		app.Runtime.Annotations = types.Annotations{{Name: names.EnvironmentAnnotation, Value: test.text}}
-		env, added, err := environmentOf(app, config, false)
+		env, variables, err := environmentOf(app, config, true)
 		if test.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), test.refused) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s: %v", test.text, err)
@@ -76,8 +77,8 @@ func TestVariablesOfAnnotationAreAdded(t *testing.T) {
 		if diff := cmp.Diff(test.want, env); diff != "" || err != nil {
 			t.Errorf("%v\n%s", err, diff)
 		}
-		pod := Pod{Config: config, Apps: []App{{Name: "a", variables: added}}}
-		if diff := cmp.Diff(append(slices.Clone(added), "PATH="+defaultPath), pod.CommandEnv("a")); diff != "" {
+		pod := Pod{Config: config, Apps: []App{{Name: "a", variables: variables}}}
+		if diff := cmp.Diff(slices.DeleteFunc(test.want, func(v string) bool { return v == "TERM=xterm" }), pod.CommandEnv("a")); diff != "" {
 			t.Errorf("commands: %s", diff)
 		}
 	}

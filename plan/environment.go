@@ -13,10 +13,11 @@ import (
 	"kurma.io/stager/names"
 )
 
-// environmentOf returns an app's environment, NAME=value, each name once, and the variables of its annotation among
-// them, which commands of run have as well. The annotation overrides the app section, whose names appc restricts.
-func environmentOf(app manifest.App, c Config, terminal bool) (all, added []string, err error) {
-	if added, err = addedVariables(app.Runtime.Annotations); err != nil {
+// environmentOf returns an app's environment, NAME=value, each name once, and what commands of run have of it: all but
+// the defaults. The annotation overrides the app section, whose names appc restricts.
+func environmentOf(app manifest.App, c Config, terminal bool) (all, variables []string, err error) {
+	added, err := addedVariables(app.Runtime.Annotations)
+	if err != nil {
 		return nil, nil, err
 	}
 	var own []string
@@ -27,7 +28,8 @@ func environmentOf(app manifest.App, c Config, terminal bool) (all, added []stri
 	if terminal {
 		defaults = append(defaults, "TERM=xterm")
 	}
-	return firstOfEachName(executorVariables(c, app.Name), added, own, defaults), added, nil
+	variables = firstOfEachName(executorVariables(c, app.Name), added, own)
+	return firstOfEachName(variables, defaults), variables, nil
 }
 
 // executorVariables describe the executor to an app and override the app's own.

@@ -135,14 +135,15 @@ func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, 
 	return nil
 }
 
-// CommandEnv returns the default environment of a command that the call-in run executes in
-// the app. WithMetadata adds the URL of the metadata service.
+// CommandEnv returns the environment of a command that the call-in run executes in the app, beside the variables of the
+// command's settings: the app's, without TERM if the app has it for its own terminal only. WithMetadata adds the URL of
+// the metadata service.
 func (p *Pod) CommandEnv(app string) []string {
-	var added []string
+	var variables []string
 	if n := slices.IndexFunc(p.Apps, func(a App) bool { return a.Name == app }); n >= 0 {
-		added = p.Apps[n].variables
+		variables = p.Apps[n].variables
 	}
-	return firstOfEachName(executorVariables(p.Config, app), added, []string{"PATH=" + defaultPath})
+	return firstOfEachName(variables, []string{"PATH=" + defaultPath})
 }
 
 // Isolators returns the fates of an app's isolators and the pod's, as status --isolators

@@ -71,10 +71,13 @@ func TestRunWorksAsTheDaemonCallsIt(t *testing.T) {
 	}
 }
 
-// A command of run has the variables of its settings and those that describe the executor.
+// A command of run has the variables of its settings, and those of the app that its settings do not have.
 func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 	t.Parallel()
-	p := sleeper(suite.NewMachine(t))
+	app := changed(suite.Shell("app", "exec sleep 1000"), func(s *harness.SectionDoc) {
+		s.Environment = []harness.NameValue{{Name: "GIVEN", Value: "app"}, {Name: "OWN", Value: "app"}}
+	})
+	p := suite.NewMachine(t).Up("pod", harness.PodOf(app))
 	out, code := run(p, "app", settings{Exec: []string{"env"}, User: "0", Group: "0", Environment: []harness.NameValue{{Name: "GIVEN", Value: "1"}}})
 	var got []string
 	for line := range strings.Lines(out) {
@@ -85,11 +88,66 @@ func TestRunHasTheVariablesOfItsSettings(t *testing.T) {
 		got = append(got, strings.TrimSpace(name))
 	}
 	want := []string{
-		"GIVEN=1", "AC_APP_NAME=app", "container=" + names.Executor, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"GIVEN=1", "AC_APP_NAME=app", "container=" + names.Executor, "OWN=app", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"AC_METADATA_URL", "HOME=/",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || code != 0 {
 		t.Errorf("exit status %d:\n%s", code, diff)
+	}
+}
+
+// largeEnvironment has more bytes than settings of run may have, characters that JSON escapes, and a variable as long as
+// the kernel takes.
+func largeEnvironment() []harness.NameValue {
+	env := []harness.NameValue{{Name: "LONG", Value: strings.Repeat("<", 128<<10-len("LONG=")-1)}}
+	for n := range 25000 {
+		env = append(env, harness.NameValue{Name: fmt.Sprintf("SVC_%d_PORT", n), Value: "tcp://10.96.0.1:80?a&b<c>d"})
+	}
+	return env
+}
+
+// What the kernel has taken at the app's start, its event handlers have, and each command of run and of the launcher.
+func TestCommandsHaveALargeEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, runtime := range []string{"direct", "libcontainer"} {
+		t.Run(runtime, func(t *testing.T) {
+			t.Parallel()
+			b := suite.NewMachine(t, harness.StagerConfig(`{"runtime": "`+runtime+`", "gracePeriod": "1s"}`))
+			dir := b.Folder("shared", 0o777)
+			const show = `echo "${#LONG} $(env | grep -c ^SVC_) $SVC_7_PORT $MORE"`
+			app := changed(suite.Shell("app", "cat /before; exec sleep 1000"), func(s *harness.SectionDoc) {
+				s.Environment = largeEnvironment()
+				s.EventHandlers = []harness.HandlerDoc{
+					{Name: "pre-start", Exec: []string{"/bin/sh", "-c", show + " >/before"}},
+					{Name: "post-stop", Exec: []string{"/bin/sh", "-c", show + " >/shared/after"}},
+				}
+			})
+			p := b.Up("pod", harness.PodOf(app).HostVolume("v", dir, "/shared"))
+			const want = "131066 25000 tcp://10.96.0.1:80?a&b<c>d"
+			p.Sees("app", want+" \n")
+			set := asRoot(show)
+			set.Environment = []harness.NameValue{{Name: "SVC_7_PORT", Value: "other"}, {Name: "MORE", Value: "more"}}
+			if out, code := run(p, "app", set); out != "131066 25000 other more\n" || code != 0 {
+				t.Errorf("run: exit status %d, %.200q", code, out)
+			}
+			if out := b.Must("exec", "--env", "MORE=more", p.Name, "--", "/bin/sh", "-c", show); out != want+" more\n" {
+				t.Errorf("exec: %.200q", out)
+			}
+			terminal := b.Command("exec", "--tty", p.Name, "--", "/bin/sh", "-c", "echo $TERM $SVC_7_PORT")
+			terminal.Env = append(terminal.Env, "TERM=vt100")
+			if r := harness.Finish(t, terminal); r.Stdout != "vt100 tcp://10.96.0.1:80?a&b<c>d\r\n" {
+				t.Errorf("exec with a terminal: %.200v", r)
+			}
+			brackets := strings.Repeat("<", 100<<10)
+			args := []string{"exec", "--env", "A=" + brackets, "--env", "B=" + brackets, p.Name, "--", "/bin/sh", "-c", "echo ${#A} ${#B} ${#1}", "sh", brackets}
+			if out := b.Must(args...); out != "102400 102400 102400\n" {
+				t.Errorf("exec with large variables and words: %.200q", out)
+			}
+			p.Stop()
+			if have, err := os.ReadFile(filepath.Join(dir, "after")); err != nil || string(have) != want+" \n" {
+				t.Errorf("post-stop: %.200q, %v", have, err)
+			}
+		})
 	}
 }
 

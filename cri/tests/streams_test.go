@@ -75,6 +75,21 @@ func (c *client) read(stream io.Reader) string {
 	return string(text)
 }
 
+// A probe has the container's environment, however large that is.
+func TestExecSyncWithALargeEnvironment(t *testing.T) {
+	p := newPod(t)
+	config := p.script("sleep 1000")
+	for n := range 25000 {
+		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: fmt.Sprintf("SVC_%d_PORT", n), Value: []byte("tcp://10.96.0.1:80?a&b<c>d")})
+	}
+	id := p.startNew(config)
+	show := []string{"sh", "-c", "echo $(env | grep -c ^SVC_) $SVC_7_PORT"}
+	r, err := p.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: show})
+	if err != nil || string(r.Stdout) != "25000 tcp://10.96.0.1:80?a&b<c>d\n" {
+		t.Errorf("%.200v, %v", r, err)
+	}
+}
+
 func TestExecSyncReturnsOutputAndExit(t *testing.T) {
 	p, ctx := newPod(t), t.Context()
 	id := p.startNew(p.script("sleep 1000"))

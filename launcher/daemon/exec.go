@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -18,7 +17,7 @@ type Command struct {
 	Exec             []string
 	User, Group      string // names or numbers; a User without a Group has the user's own groups
 	WorkingDirectory string
-	Environment      []pods.Environment // added to the app's
+	Environment      []pods.Environment // added to the app's; the last of a name counts
 	TTY              bool               // a terminal of its own
 	Terminal         string             // TERM, for a command with a terminal in an app without the variable
 }
@@ -42,10 +41,11 @@ func (d *Daemon) commandSettings(ctx context.Context, pod *pods.Pod, app pods.Ap
 			s.Group, s.SupplementaryGID = account.Group, account.Groups
 		}
 	}
-	return json.Marshal(s)
+	return s.Encode()
 }
 
-// settings returns the settings without the user's own groups.
+// settings returns the settings without the user's own groups. The stager adds the app's environment: it may be larger
+// than settings may be.
 func (c Command) settings(app pods.App) pods.RunSettings {
 	s := pods.RunSettings{
 		Exec:             c.Exec,
@@ -53,7 +53,6 @@ func (c Command) settings(app pods.App) pods.RunSettings {
 		Group:            cmp.Or(c.Group, app.Group),
 		SupplementaryGID: app.SupplementaryGID,
 		WorkingDirectory: cmp.Or(c.WorkingDirectory, app.WorkingDirectory),
-		Environment:      slices.Clone(app.Environment),
 		TTY:              c.TTY,
 	}
 	if c.Group != "" {
@@ -62,10 +61,6 @@ func (c Command) settings(app pods.App) pods.RunSettings {
 	for _, e := range c.Environment {
 		s.Environment = slices.DeleteFunc(s.Environment, func(old pods.Environment) bool { return old.Name == e.Name })
 		s.Environment = append(s.Environment, e)
-	}
-	has := slices.ContainsFunc(s.Environment, func(e pods.Environment) bool { return e.Name == "TERM" })
-	if c.TTY && !has && c.Terminal != "" {
-		s.Environment = append(s.Environment, pods.Environment{Name: "TERM", Value: c.Terminal})
 	}
 	return s
 }
@@ -90,7 +85,10 @@ func (d *Daemon) Exec(ctx context.Context, pod *pods.Pod, app pods.App, c Comman
 		Signals: caller.Signals,
 	}
 	if caller.Name != "" {
-		call.Env = []string{names.RunNameVariable + "=" + caller.Name}
+		call.Env = append(call.Env, names.RunNameVariable+"="+caller.Name)
+	}
+	if c.TTY && c.Terminal != "" {
+		call.Env = append(call.Env, "TERM="+c.Terminal)
 	}
 	return pod.Execute(ctx, call)
 }

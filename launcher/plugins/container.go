@@ -3,7 +3,6 @@ package plugins
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +86,7 @@ func settingsOf(call networks.Call, argv []string) pods.RunSettings {
 // container has ended meanwhile.
 func (c *container) run(ctx context.Context, call networks.Call, argv ...string) ([]byte, error) {
 	name := argv[0][len(callDir)+1:]
-	text, err := json.Marshal(settingsOf(call, argv))
+	text, err := settingsOf(call, argv).Encode()
 	if err != nil {
 		return nil, err
 	}

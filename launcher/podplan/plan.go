@@ -257,9 +257,6 @@ func apps(m *manifest.Manifest) []pods.App {
 		}
 		tty, _ := a.Runtime.Annotations.Get(names.TTYAnnotation)
 		app.TTY = tty == "true"
-		for _, e := range a.App.Environment {
-			app.Environment = append(app.Environment, pods.Environment(e))
-		}
 		all = append(all, app)
 	}
 	return all

@@ -101,7 +101,7 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 		Layers:      []pods.Layer{{ID: imageID(1), Dir: "/images/1/rootfs"}, {ID: imageID(2), Dir: "/images/2/rootfs"}},
 		Volumes:     []pods.Volume{{Name: "x", Mode: 0o755}},
 		Journal:     "/journal",
-		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8", Environment: []pods.Environment{{Name: "A", Value: "b"}}}},
+		Apps:        []pods.App{{Name: "my-app-1", User: "7", Group: "8"}},
 		StopTimeout: stopTimeout,
 	}
 	if diff := cmp.Diff(want, plan); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -112,6 +113,17 @@ type RunSettings struct {
 	WorkingDirectory string        `json:"workingDirectory,omitempty"`
 	Environment      []Environment `json:"environment,omitempty"`
 	TTY              bool          `json:"tty,omitempty"`
+}
+
+// Encode returns the settings as Call.Settings.
+func (s RunSettings) Encode() ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // six bytes in place of one, of the 1 MiB that settings may have
+	if err := encoder.Encode(s); err != nil {
+		return nil, fmt.Errorf("encode settings of a command: %w", err)
+	}
+	return text.Bytes(), nil
 }
 
 // Execute runs a call-in and returns its exit status, 128+N if signal N ended it. The error lists the stager's call-ins

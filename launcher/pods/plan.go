@@ -100,16 +100,14 @@ type Volume struct {
 	GID  int    `json:"gid,omitempty"`
 }
 
-// App is what `exec` needs of an app: a command in the app gets its user, working
-// directory and environment.
+// App is what `exec` needs of an app: a command in the app gets its user and working directory.
 type App struct {
-	Name             string        `json:"name"`
-	User             string        `json:"user"`
-	Group            string        `json:"group"`
-	SupplementaryGID []int         `json:"supplementaryGIDs,omitempty"`
-	WorkingDirectory string        `json:"workingDirectory,omitempty"`
-	Environment      []Environment `json:"environment,omitempty"`
-	TTY              bool          `json:"tty,omitempty"` // the app has its own terminal
+	Name             string `json:"name"`
+	User             string `json:"user"`
+	Group            string `json:"group"`
+	SupplementaryGID []int  `json:"supplementaryGIDs,omitempty"`
+	WorkingDirectory string `json:"workingDirectory,omitempty"`
+	TTY              bool   `json:"tty,omitempty"` // the app has its own terminal
 }
 
 // Environment is one environment variable.
