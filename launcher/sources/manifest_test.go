@@ -78,7 +78,9 @@ func TestUsersAreThoseOfTheImagesFiles(t *testing.T) {
 			t.Errorf("%q: %v, want %q", user, err, words)
 		}
 	}
-	refused("app", `user "app": not in the image's /etc/passwd`)
+	check("app", "app:0")
+	check("app:staff", "app:staff")
+	refused("/etc/passwd", `user "/etc/passwd": not in the image's /etc/passwd`)
 	for _, file := range []string{"passwd", "group"} {
 		if err := errors.Join(os.RemoveAll(upper+"/etc"), os.Mkdir(upper+"/etc", 0o755),
 			os.WriteFile(upper+"/etc/"+file, []byte(strings.Repeat(users, images.MaxAccounts/len(users)+1)), 0o600)); err != nil {

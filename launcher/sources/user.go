@@ -11,7 +11,8 @@ import (
 
 // lookUpUser sets user and groups as Docker does: USER[:GROUP], each a name or a number. Without a
 // group it is the user's own, and the user is in the groups that list it. Appc has no such
-// default, so it is decided here, with the image's own files.
+// default, so it is decided here, with the image's own files. A name that they do not have stays as it is: the caller of a
+// start may name another user, and the stager refuses this one.
 func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	user, group, _ := strings.Cut(text, ":")
 	user = cmp.Or(user, "0")
@@ -22,12 +23,16 @@ func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	switch {
 	case err != nil && (group == "" || !known): // a number with a group needs no file
 		return err
-	case !known:
+	case !known && strings.HasPrefix(user, "/"): // for appc, the owner of a file
 		return errors.New("not in the image's /etc/passwd")
 	}
 	a.User, a.Group = user, group
-	if group == "" {
+	switch {
+	case group != "":
+	case known:
 		a.Group, a.SupplementaryGIDs = account.Group, account.Groups
+	default:
+		a.Group = "0" // appc wants one
 	}
 	return nil
 }
