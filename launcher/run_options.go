@@ -9,6 +9,7 @@ import (
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/plan"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,7 +39,7 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
 	flags.Func("hostname", "the pod's hostname, `NAME`; without it the pod's name", func(text string) error {
 		o.hostname = text
-		return podplan.CheckHostname(text)
+		return plan.CheckHostname(text)
 	})
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service "+
 		"with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -9,14 +10,28 @@ import (
 	"kurma.io/stager/names"
 )
 
-// maxHostname is the maximum length of a hostname in bytes (sethostname(2)).
-const maxHostname = 64
+// The maximum lengths in bytes of a hostname (sethostname(2)) and of its labels, which are between dots (hostname(7)).
+const (
+	maxHostname = 64
+	maxLabel    = 63
+)
 
-// IsHostname reports whether a pod may have the hostname: letters, digits and '-' between dots, 64 bytes at most
-// (hostname(7)).
-func IsHostname(name string) bool {
-	const label = `[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?`
-	return len(name) <= maxHostname && regexp.MustCompile(`^`+label+`(\.`+label+`)*$`).MatchString(name)
+// CheckHostname refuses a hostname that a pod cannot have. Its labels, between dots, are of letters, digits and '-',
+// which is neither first nor last, and of 63 bytes at most; all are 64 bytes at most (hostname(7)).
+func CheckHostname(name string) error {
+	label := regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z-]*[0-9A-Za-z])?$`)
+	for part := range strings.SplitSeq(name, ".") {
+		if !label.MatchString(part) {
+			return errors.New("want letters, digits and '-' between dots, with a letter or digit first and last")
+		}
+		if len(part) > maxLabel {
+			return fmt.Errorf("%d bytes between dots; want %d at most", len(part), maxLabel)
+		}
+	}
+	if len(name) > maxHostname {
+		return fmt.Errorf("%d bytes; want %d at most", len(name), maxHostname)
+	}
+	return nil
 }
 
 // hostname returns the hostname to set in the pod's UTS namespace: that of the pod's annotation, or one made from the
@@ -26,10 +41,10 @@ func hostname(m *manifest.Manifest, ns Namespaces) (string, error) {
 	switch {
 	case asked && ns.HostUTS:
 		return "", fmt.Errorf("annotation %s: %q: the pod has the host's UTS namespace", names.HostnameAnnotation, name)
-	case asked && !IsHostname(name):
-		return "", fmt.Errorf("annotation %s: %q: must be letters, digits and '-' between dots, %d bytes at most",
-			names.HostnameAnnotation, name, maxHostname)
 	case asked:
+		if err := CheckHostname(name); err != nil {
+			return "", fmt.Errorf("annotation %s: %q: %w", names.HostnameAnnotation, name, err)
+		}
 		return name, nil
 	case ns.HostUTS:
 		return "", nil
@@ -37,8 +52,8 @@ func hostname(m *manifest.Manifest, ns Namespaces) (string, error) {
 	return hostnameOf(m.Name), nil
 }
 
-// hostnameOf derives a hostname from the pod's name: at most maxHostname bytes,
-// without characters that resolvers and files reject. It may be "".
+// hostnameOf derives a hostname that CheckHostname accepts from the pod's name: other characters become dashes. It may
+// be "".
 func hostnameOf(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -46,5 +61,11 @@ func hostnameOf(name string) string {
 		}
 		return '-'
 	}, name)
-	return strings.Trim(clean[:min(len(clean), maxHostname)], "-.")
+	var labels []string
+	for label := range strings.SplitSeq(clean[:min(len(clean), maxHostname)], ".") {
+		if label = strings.Trim(label, "-"); label != "" {
+			labels = append(labels, strings.TrimRight(label[:min(len(label), maxLabel)], "-"))
+		}
+	}
+	return strings.Join(labels, ".")
 }

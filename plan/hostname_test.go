@@ -20,11 +20,15 @@ func TestTheHostnameIsMadeFromThePodsName(t *testing.T) {
 		{"..", ""},
 		{strings.Repeat("x", 63) + "-y", strings.Repeat("x", 63)},
 		{strings.Repeat("é", 40), ""},
+		{strings.Repeat("x", 64), strings.Repeat("x", 63)},
+		{"a.-b-..c", "a.b.c"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			if got := hostnameOf(test.name); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
+			} else if err := CheckHostname(got); got != "" && err != nil {
+				t.Errorf("%q: %v", got, err)
 			}
 		})
 	}

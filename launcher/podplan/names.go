@@ -1,14 +1,12 @@
 package podplan
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"unicode"
 
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/plan"
 )
 
 // MaxName is the maximum length of a pod's name in bytes: the stager makes a
@@ -24,14 +22,6 @@ func IsName(name string) bool {
 
 func isNameRune(r rune) bool {
 	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._", r))
-}
-
-// CheckHostname refuses a name that no pod's host can have.
-func CheckHostname(name string) error {
-	if !plan.IsHostname(name) {
-		return errors.New("want letters, digits and '-' between dots, 64 bytes at most")
-	}
-	return nil
 }
 
 // fileName makes a pod's name from the path of its manifest.

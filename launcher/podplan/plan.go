@@ -69,7 +69,7 @@ type Planner struct {
 
 // Options is what a person asks for beside a pod manifest or an image.
 type Options struct {
-	Hostname string // the pod's hostname, that CheckHostname accepts; "" for the manifest's or the name
+	Hostname string // the pod's hostname, that plan.CheckHostname accepts; "" for the manifest's or the name
 	// the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Name        string
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
