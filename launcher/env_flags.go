@@ -65,13 +65,16 @@ func environment(name, value string) (pods.Environment, error) {
 		return pods.Environment{}, errors.New("not UTF-8")
 	}
 	if !regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString(name) {
-		return pods.Environment{}, errors.New(`want a name of letters, digits, "_", "." and "-", ` +
-			`which begins with a letter or "_"`)
+		return pods.Environment{}, fmt.Errorf(`name %s: want a name of letters, digits, "_", "." and "-", `+
+			`which begins with a letter or "_"`, quoted(name))
 	}
 	return pods.Environment{Name: name, Value: value}, nil
 }
 
-// readEnvFile reads a file of lines NAME=VALUE. Empty lines and lines that begin with # are left out; everything
+// byteOrderMark is what some editors write before a text in UTF-8.
+const byteOrderMark = "\ufeff"
+
+// readEnvFile reads a file of lines NAME=VALUE, also after a byte order mark. Empty lines and lines that begin with # are left out; everything
 // after the first = is the value. An error names the line by its number.
 func readEnvFile(path string) ([]pods.Environment, error) {
 	file, err := os.Open(path)
@@ -84,6 +87,9 @@ func readEnvFile(path string) ([]pods.Environment, error) {
 	lines.Buffer(nil, 1<<20)
 	for number := 1; lines.Scan(); number++ {
 		line := lines.Text()
+		if number == 1 {
+			line = strings.TrimPrefix(line, byteOrderMark)
+		}
 		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
 			continue
 		}

@@ -18,7 +18,7 @@ func TestEnvFiles(t *testing.T) {
 		t.Errorf("inspect of run --env-file: %s", out)
 	}
 	h.run("rm", "--force", "q")
-	for text, want := range map[string]string{"A=1\nsecret": "line 2: want NAME=VALUE", "1=secret": "line 1: want a name of letters", "=secret": "line 1: want NAME=VALUE", "A=\xff": "line 1: not UTF-8"} {
+	for text, want := range map[string]string{"A=1\nsecret": "line 2: want NAME=VALUE", "1=secret": `line 1: name "1": want a name of letters`, "\ufeff\ufeffA=secret": `line 1: name "\ufeffA": want`, "=secret": "line 1: want NAME=VALUE", "A=\xff": "line 1: not UTF-8"} {
 		bad := h.text("bad", text)
 		for _, args := range [][]string{{"run", "--env-file", bad, "example.com/one"}, {"exec", "--env-file", bad, "p", "--", "settings"}} {
 			r := h.try(args...)
