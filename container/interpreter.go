@@ -16,22 +16,39 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// unexplained reports whether the kernel did not find the program, or the interpreter that the program names, which is
-// the same error (execve(2)).
+// unexplained reports whether the error of execve(2) has several causes: the kernel did not find the program, or the
+// interpreter that the program names; nobody may execute the program, or none of its file system.
 func unexplained(err error) bool {
 	var exec *spec.ExecError
-	return errors.As(err, &exec) && errors.Is(exec.Errno, unix.ENOENT)
+	return errors.As(err, &exec) && (errors.Is(exec.Errno, unix.ENOENT) || errors.Is(exec.Errno, unix.EACCES))
 }
 
-// explain adds the name of the missing interpreter to an error that is unexplained, if the program exists: a script or
-// a dynamically linked program.
+// explain adds the cause to an error that is unexplained, if the program exists: the name of the missing interpreter of
+// a script or a dynamically linked program, or that the program's file system is mounted noexec.
 func explain(err error, root *os.File, program, dir string, env []string) error {
 	for _, candidate := range spec.Candidates(program, env) {
+		if errors.Is(err, unix.EACCES) {
+			if path := from(dir, candidate); isOnNoexec(root, path) {
+				return fmt.Errorf("%w: the file system of %q is mounted noexec", err, path)
+			}
+			continue
+		}
 		if name := missingInterpreter(root, dir, candidate); name != "" {
 			return fmt.Errorf("%w: the program exists, but its interpreter %q does not", err, name)
 		}
 	}
 	return err
+}
+
+// isOnNoexec reports whether a file in root is on a file system that is mounted noexec.
+func isOnNoexec(root *os.File, path string) bool {
+	f, err := identity.OpenRegular(root, path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var fs unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Flags&unix.ST_NOEXEC != 0
 }
 
 // missingInterpreter follows a file in root to its interpreter, and that file to its own, and

@@ -38,6 +38,42 @@ func dynamicProgram(t testing.TB, loader string) string {
 	return out.String() + loader + "\x00"
 }
 
+// If a program is on a volume that is mounted noexec, the error says so; a file that is not executable has no such cause.
+func TestAVolumeWithoutExecutionIsNamed(t *testing.T) {
+	r, root, volume := newRuntime(t), busyboxRoot(t), t.TempDir()
+	if err := unix.Mount("tmpfs", volume, "tmpfs", unix.MS_NOEXEC, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(volume, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(os.WriteFile(volume+"/program", []byte("#!/bin/sh"), 0o755), os.WriteFile(root+"/bin/text", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	mounted := func(args ...string) spec.Spec {
+		s := testSpec(root, args...)
+		s.Mounts = append(s.Mounts, spec.Mount{Source: volume, Target: "/volume"})
+		return s
+	}
+	c, _ := startSleeper(t, r, mounted("sleep", "1000"))
+	for program, want := range map[string]string{
+		"/volume/program": `exec /volume/program: permission denied: the file system of "/volume/program" is mounted noexec`,
+		"/bin/text":       "exec /bin/text: permission denied",
+	} {
+		_, err := c.Exec(rootCommand(program), spec.Stdio{})
+		started := containerOf(t, r, mounted(program))
+		_, startErr := started.Start(spec.Stdio{})
+		if err == nil || startErr == nil || err.Error() != want || !strings.HasSuffix(startErr.Error(), want) {
+			t.Errorf("%s: run: %v, start: %v, want %s", program, err, startErr, want)
+		}
+		if err := started.Destroy(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // If a program exists and its interpreter does not, the error names the interpreter.
 func TestMissingInterpreterIsNamed(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)

@@ -77,7 +77,7 @@ func (p *Pod) notExecuted(name string, err error) error {
 	}
 	// A missing interpreter of a program is also ENOENT.
 	if _, missing := os.Lstat(path); !errors.Is(missing, fs.ErrNotExist) {
-		return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, err)
+		return fmt.Errorf("execute %s in pod %q: %w", path, p.Plan.Name, explain(err, path))
 	}
 	entries, err := os.ReadDir(names.CallInDir)
 	if err != nil || len(entries) == 0 {

@@ -121,9 +121,18 @@ func startProcess(program string, args []string, attr *os.ProcAttr) (*os.Process
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 		process, err := os.StartProcess(program, args, attr)
 		if !errors.Is(err, syscall.ETXTBSY) || time.Since(begin) > busyPatience {
-			return process, err
+			return process, explain(err, program)
 		}
 	}
+}
+
+// explain adds to an error of execve(2) that the program's file system is mounted noexec.
+func explain(err error, program string) error {
+	var fs unix.Statfs_t
+	if errors.Is(err, syscall.EACCES) && unix.Statfs(program, &fs) == nil && fs.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%w: the file system of the pod's files is mounted noexec", err)
+	}
+	return err
 }
 
 // Exec becomes the stager with these arguments. It is the main function of the process that Plan.Starter starts; it
@@ -141,7 +150,7 @@ func Exec(args []string) error {
 	if _, err := unix.Poll(at, 0); err != nil || at[0].Revents&unix.POLLERR != 0 {
 		return errors.New("start stager: the monitor has ended")
 	}
-	return os.NewSyscallError("execve", unix.Exec(args[0], args, os.Environ()))
+	return explain(os.NewSyscallError("execve", unix.Exec(args[0], args, os.Environ())), args[0])
 }
 
 // hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.
