@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -41,6 +42,25 @@ func TestReachableNeedsEveryFolderOnTheWay(t *testing.T) {
 	modes("folders that can be searched", 0o711, true, top, filepath.Dir(data), data)
 	modes("readable, not searchable", 0o754, false, data)
 	modes("open", 0o755, true, data)
+	for name, make := range map[string]func(string) error{
+		"fifo":   func(path string) error { return unix.Mkfifo(path, 0o666) },
+		"device": func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))) },
+		"socket": func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) },
+		"proc": func(path string) error {
+			return errors.Join(os.Mkdir(path, 0o755), unix.Mount("proc", path, "proc", 0, ""))
+		},
+	} {
+		path := filepath.Join(data, name)
+		if err := make(path); err != nil {
+			t.Fatal(err)
+		}
+		if Reachable(path) {
+			t.Errorf("%s: reachable", name)
+		}
+	}
+	if err := unix.Unmount(filepath.Join(data, "proc"), 0); err != nil {
+		t.Fatal(err)
+	}
 	if err := unix.Mount("tmpfs", filepath.Dir(data), "tmpfs", unix.MS_NOSUID, "mode=755"); err != nil {
 		t.Fatal(err)
 	}
