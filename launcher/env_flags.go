@@ -74,8 +74,8 @@ func environment(name, value string) (pods.Environment, error) {
 // byteOrderMark is what some editors write before a text in UTF-8.
 const byteOrderMark = "\ufeff"
 
-// readEnvFile reads a file of lines NAME=VALUE, also after a byte order mark. Empty lines and lines that begin with # are left out; everything
-// after the first = is the value. An error names the line by its number.
+// readEnvFile reads a file of lines NAME=VALUE, also after a byte order mark. Empty lines and lines that begin with #
+// are left out; everything after the first = is the value. An error names the line by its number.
 func readEnvFile(path string) ([]pods.Environment, error) {
 	file, err := os.Open(path)
 	if err != nil {

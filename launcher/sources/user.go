@@ -11,8 +11,8 @@ import (
 
 // lookUpUser sets user and groups as Docker does: USER[:GROUP], each a name or a number. Without a
 // group it is the user's own, and the user is in the groups that list it. Appc has no such
-// default, so it is decided here, with the image's own files. A name that they do not have stays as it is: the caller of a
-// start may name another user, and the stager refuses this one.
+// default, so it is decided here, with the image's own files. A name that they do not have stays: the caller of a start
+// may name another user, and without one the stager refuses this name.
 func (a *app) lookUpUser(text string, layers []*images.Image) error {
 	user, group, _ := strings.Cut(text, ":")
 	user = cmp.Or(user, "0")
