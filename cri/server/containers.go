@@ -94,8 +94,7 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 
 // killStarted ends a pod whose container counts as not started.
 func (s *Server) killStarted(ctx context.Context, pod *pods.Pod) error {
-	s.pods.Kill(pod.Plan.UUID)
-	return pod.AwaitEnd(context.WithoutCancel(ctx)) // it was killed, so that this takes no time
+	return s.pods.End(context.WithoutCancel(ctx), pod)
 }
 
 // launch makes the container's pod, with a monitor in the sandbox's namespaces. The file pids is that of pidNamespace.
@@ -160,8 +159,7 @@ func (s *Server) stopContainer(ctx context.Context, id string, grace time.Durati
 	if ctx.Err() != nil {
 		return fmt.Errorf("stop container %s: %w", id, context.Cause(ctx))
 	}
-	s.pods.Kill(pod.Plan.UUID) // does nothing to a pod that has ended
-	if err := pod.AwaitEnd(ctx); err != nil && !errors.Is(err, pods.ErrNotFound) {
+	if err := s.pods.End(ctx, pod); err != nil && !errors.Is(err, pods.ErrNotFound) {
 		return fmt.Errorf("stop container %s: %w", id, err)
 	}
 	return nil

@@ -54,8 +54,7 @@ func (s *Server) endStrayPods(ctx context.Context) (ended []*pods.Pod, err error
 			ended = append(ended, pod)
 			continue
 		}
-		s.pods.Kill(pod.Plan.UUID)
-		err = errors.Join(err, s.pods.Remove(ctx, pod, true))
+		err = errors.Join(err, s.pods.Kill(pod.Plan.UUID), s.pods.Remove(ctx, pod, true))
 	}
 	return ended, err
 }

@@ -1,11 +1,15 @@
-// Package procstat reads a process's line in /proc/PID/stat (proc_pid_stat(5)), and the ID of the boot.
+// Package procstat reads a process's line in /proc/PID/stat (proc_pid_stat(5)), the offset of its times, and the ID of
+// the boot.
 package procstat
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // Stat has the fields of a process that the stager and the launcher use.
@@ -45,6 +49,40 @@ func Read(pid int) (Stat, error) {
 func BootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return string(id), err
+}
+
+// BootOffset returns how much later than in the initial time namespace a process starts in this process's, in clock
+// ticks (time_namespaces(7)).
+func BootOffset() (int64, error) {
+	text, err := os.ReadFile("/proc/self/timens_offsets")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // a kernel without time namespaces
+	}
+	if err != nil {
+		return 0, err
+	}
+	return bootOffset(string(text))
+}
+
+// bootOffset reads lines of a clock, seconds and nanoseconds.
+func bootOffset(text string) (int64, error) {
+	const ticks, tick = 100, 10_000_000 // USER_HZ, which is the same on every machine that Go supports
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || fields[0] != "boottime" {
+			continue
+		}
+		seconds, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read /proc/self/timens_offsets: %w", err)
+		}
+		nanoseconds, err := strconv.ParseInt(fields[2], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read /proc/self/timens_offsets: %w", err)
+		}
+		return seconds*ticks + nanoseconds/tick, nil
+	}
+	return 0, errors.New("read /proc/self/timens_offsets: no line of boottime")
 }
 
 // parse reads the fields. The second one, the name in parentheses, may have any characters,

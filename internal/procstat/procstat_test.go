@@ -107,3 +107,24 @@ func TestShortLineIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestTheOffsetOfATimeNamespaceIsInTicks(t *testing.T) {
+	for text, want := range map[string]int64{
+		"monotonic           5         0\nboottime            0         0\n":          0,
+		"monotonic           0         0\nboottime            3 250000000\n":          325,
+		"monotonic           0         0\nboottime           -3 250000000\n":          -275,
+		"monotonic           0         0\nboottime       100000         0\nnew 1 2\n": 10000000,
+	} {
+		if got, err := bootOffset(text); got != want || err != nil {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "monotonic 1 2\n", "boottime x 0\n", "boottime 0 x\n"} {
+		if got, err := bootOffset(text); err == nil {
+			t.Errorf("%q: %d, want an error", text, got)
+		}
+	}
+	if _, err := BootOffset(); err != nil {
+		t.Error(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,7 +67,10 @@ func (d *Daemon) readLog(ctx context.Context, pod *pods.Pod, app string, o LogOp
 		return err
 	}
 	defer logs.Close()
-	held, _ := crilog.IsHeld(filepath.Join(logPath(logs), app)) // a lock that cannot be read is not held
+	held, err := crilog.IsHeld(filepath.Join(logPath(logs), app))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // not the lock of an app that has not been started
+		return err
+	}
 	if o.Follow && !held {
 		written, err := d.stillWritten(ctx, pod, app)
 		if err != nil {
@@ -95,8 +99,11 @@ func (d *Daemon) askForLog(ctx context.Context, pod *pods.Pod, app string, o Log
 	if failed := (*CallInError)(nil); errors.As(err, &failed) {
 		return nil // the call-in has ended with its pod
 	}
-	if pod.AwaitEnd(ctx) != nil {
+	switch err := pod.AwaitEnd(ctx); {
+	case errors.Is(err, pods.ErrNotFound) || ctx.Err() != nil:
 		return nil // the pod is deleted
+	case err != nil:
+		return err
 	}
 	return d.readLog(ctx, pod, app, o, stdout, stderr)
 }

@@ -67,8 +67,14 @@ const NoLimit time.Duration = -1
 // after limit. The end of ctx ends the wait, and not the stop; a ctx that has ended before stops nothing.
 func (d *Daemon) StopPod(ctx context.Context, pod *pods.Pod, limit time.Duration) error {
 	store := d.pods()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	if limit != NoLimit {
-		late := time.AfterFunc(limit, func() { store.Kill(pod.Plan.UUID) })
+		late := time.AfterFunc(limit, func() {
+			if err := store.Kill(pod.Plan.UUID); err != nil {
+				giveUp(err)
+			}
+		})
 		defer late.Stop()
 	}
 	return store.Stop(ctx, pod)
@@ -110,8 +116,13 @@ func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 		return Outcome{}, err
 	}
 	code, reason := pod.Outcome()
-	if code == nil && (pod.Refresh() != nil || pod.Locked()) {
-		return Outcome{}, fmt.Errorf("%w any more: %q", pods.ErrNotFound, pod.Plan.Name)
+	if code == nil {
+		if err := pod.Refresh(); err != nil {
+			return Outcome{}, err
+		}
+		if pod.Locked() {
+			return Outcome{}, fmt.Errorf("%w any more: %q", pods.ErrNotFound, pod.Plan.Name)
+		}
 	}
 	return Outcome{pod.Plan.UUID, pod.Plan.Name, code, reason}, nil
 }

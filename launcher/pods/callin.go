@@ -32,11 +32,13 @@ func (p *Pod) enter() error {
 		return fmt.Errorf("pod %q %w", p.Plan.Name, ErrEnded)
 	}
 	fd, err := p.State.Stager.open()
-	if err != nil && p.State.Stager.PID == 0 {
+	switch {
+	case errors.Is(err, errGone) && p.State.Stager.PID == 0:
 		return fmt.Errorf("pod %q is %s", p.Plan.Name, p.State.Phase) // its stager has not been started
-	}
-	if err != nil {
+	case errors.Is(err, errGone):
 		return fmt.Errorf("pod %q %w", p.Plan.Name, ErrEnded)
+	case err != nil:
+		return fmt.Errorf("enter pod %q: %w", p.Plan.Name, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	root, err := p.State.Stager.root(fd)

@@ -43,7 +43,10 @@ func (s *Store) endDamaged(ctx context.Context, p *Pod, lock *os.File) error {
 		return err
 	}
 	seen := time.Now()
-	for !tryLock(lock) {
+	for {
+		if locked, err := tryLock(lock); err != nil || locked {
+			return err
+		}
 		pids, err := group.PIDs()
 		if err == nil && len(pids) > 0 {
 			seen = time.Now()
@@ -61,5 +64,4 @@ func (s *Store) endDamaged(ctx context.Context, p *Pod, lock *os.File) error {
 		case <-time.After(killAgain):
 		}
 	}
-	return nil
 }

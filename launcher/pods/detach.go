@@ -95,13 +95,14 @@ func (m *Monitor) wait() {
 	}()
 }
 
-// Close ends the monitor unless it has got a pod.
+// Close ends the monitor unless it has got a pod. The monitor may not have begun to wait for one: it is killed.
 func (m *Monitor) Close() {
 	if m.control == nil {
 		return
 	}
 	_ = m.control.Close()
 	m.control = nil
+	_ = m.process.Kill() // it may have ended already
 	<-m.ended
 }
 

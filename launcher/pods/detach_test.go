@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -24,7 +25,8 @@ const monitorWord = "monitor-of-a-test"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == monitorWord {
-		if err := RunDetached(context.Background(), os.Args[2], nil, nil); err != nil {
+		ctx, _ := signal.NotifyContext(context.Background(), unix.SIGTERM)
+		if err := RunDetached(ctx, os.Args[2], nil, nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -32,6 +34,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) == 5 && os.Args[1] == callerWord {
 		os.Exit(callAsTest(os.Args[2], os.Args[3], os.Args[4]))
+	}
+	if len(os.Args) == 5 && os.Args[1] == stopperWord {
+		os.Exit(stopAsTest(os.Args[2], os.Args[3], os.Args[4]))
 	}
 	surroundings.Settle()
 	os.Exit(m.Run())

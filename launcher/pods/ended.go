@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"kurma.io/stager/launcher/jsonfile"
@@ -16,27 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AppLogs opens the folder with the logs of the pod's apps, a folder for each app in the
-// stager's own format. It is in the stager's root until the monitor moves it into the pod's
-// folder; the open folder is the same before and after. The error is fs.ErrNotExist if the
-// stager has not made the folder, or the pod is deleted; for a pod that has ended it says
-// so if the stager's image does not say where the logs are. The caller closes the folder.
+// AppLogs opens the folder with the logs of the pod's apps, a folder for each app in the stager's own format. It is in
+// the pod's folder from the pod's start to its deletion, and the stager has it mounted at Plan.LogDir. The error is
+// fs.ErrNotExist if the root of the stager has not been made, or the pod is deleted, or the stager's image does not say
+// where the logs are, which the error of a pod that has ended says. The caller closes the folder.
 func (p *Pod) AppLogs() (*os.File, error) {
-	dir, err := os.OpenRoot(p.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	if p.Plan.LogDir != "" {
-		// First the place that the folder is moved away from.
-		live := filepath.Join(rootDir, filepath.Join("/", p.Plan.LogDir))
-		if info, err := dir.Lstat(live); err == nil && info.IsDir() {
-			if logs, err := dir.Open(live); err == nil {
-				return logs, nil
-			}
-		}
-	}
-	logs, err := dir.Open(appLogsDir)
+	logs, err := os.Open(p.logsPath())
 	if errors.Is(err, fs.ErrNotExist) && p.Plan.LogDir == "" && p.State.Phase == Exited {
 		return nil, fmt.Errorf("logs of pod %q were not kept: the stager image has no annotation %q", p.Plan.Name,
 			names.LogDirAnnotation)
@@ -186,21 +170,26 @@ func (p *Pod) AwaitEnd(ctx context.Context) error {
 func (p *Pod) Ends(ctx context.Context, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return p.Refresh() != nil || p.Ended() || p.awaitStager(ctx)
+	err := p.Refresh()
+	return errors.Is(err, ErrNotFound) || err == nil && p.Ended() || p.awaitStager(ctx)
 }
 
-// awaitStager waits until the stager has ended, or ctx ends. A stager that has not been started has not ended.
+// awaitStager waits until the stager has ended, or ctx ends, and reports whether it has ended. It does not wait for a
+// stager that has not been started, or that it cannot look at.
 func (p *Pod) awaitStager(ctx context.Context) bool {
 	fd, err := p.State.Stager.open()
 	if err != nil {
-		return p.State.Stager.PID != 0
+		return errors.Is(err, errGone) && p.State.Stager.PID != 0
 	}
 	defer func() { _ = unix.Close(fd) }()
 	const milliseconds = 100
 	for ctx.Err() == nil {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, milliseconds)
-		if n > 0 || err != nil && err != unix.EINTR {
+		if n > 0 {
 			return true
+		}
+		if err != nil && err != unix.EINTR {
+			return false
 		}
 	}
 	return false

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -127,11 +126,12 @@ func (e *appEvents) open() bool {
 	if e.pod.Plan.EventsFile == "" {
 		return false
 	}
-	root, err := os.OpenRoot(filepath.Join(e.pod.Dir, rootDir))
+	folder, name := e.pod.placeOf(e.pod.Plan.EventsFile)
+	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return false
 	}
-	lines, err := events.NewLines(root, strings.TrimPrefix(e.pod.Plan.EventsFile, "/"), true)
+	lines, err := events.NewLines(root, name, true)
 	if err != nil {
 		_ = lines.Close()
 		return false

@@ -3,6 +3,7 @@ package pods
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -29,21 +30,35 @@ func (p *Pod) hold(name string) (release func(), err error) {
 		if err != nil {
 			return nil, fmt.Errorf("hold pod %q: %w", p.Plan.Name, err)
 		}
-		if !tryLock(file) {
-			_ = file.Close()
-			return nil, p.heldError()
+		locked, err := tryLock(file)
+		if err == nil && !locked {
+			err = p.heldError()
 		}
-		if isAt(file, path) {
+		there := false
+		if err == nil {
+			there, err = isAt(file, path)
+		}
+		if err == nil && there {
 			return func() { _, _ = os.Remove(path), file.Close() }, nil // without the file it is not held either
 		}
 		_ = file.Close() // another one has removed it before we had the lock
+		if err != nil {
+			return nil, err
+		}
 	}
 }
 
-func isAt(file *os.File, path string) bool {
-	opened, openedErr := file.Stat()
+// isAt reports whether the path is still that of the file.
+func isAt(file *os.File, path string) (bool, error) {
+	opened, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
 	now, err := os.Stat(path)
-	return openedErr == nil && err == nil && os.SameFile(opened, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, now), err
 }
 
 // ErrHeld says that a restart has the pod, which it deletes.
@@ -53,9 +68,10 @@ func (p *Pod) heldError() error { return fmt.Errorf("pod %q %w", p.Plan.Name, Er
 
 func (p *Pod) held() bool { return p.isHeld(heldFile) }
 
+// isHeld reports whether a process holds that lock of the pod. A lock that cannot be looked at counts as held.
 func (p *Pod) isHeld(name string) bool {
 	held, err := isHeld(filepath.Join(p.Dir, name))
-	return err == nil && held
+	return held || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // Kept reports whether Collect leaves a pod, as a process works on its folder, holds the folder, or shows its logs.

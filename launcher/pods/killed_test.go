@@ -119,8 +119,8 @@ func TestAProcessOfThisBootIsNoStagerOfAnEarlierOne(t *testing.T) {
 	if _, err := s.Collect(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if process.ended() {
-		t.Error("a process that is not the pod's was killed")
+	if ended, err := process.ended(); ended || err != nil {
+		t.Errorf("a process that is not the pod's was killed: %v", err)
 	}
 }
 

@@ -19,8 +19,13 @@ func wholeFile(kind int16) *unix.Flock_t {
 	return &unix.Flock_t{Type: kind, Whence: io.SeekStart}
 }
 
-func tryLock(file *os.File) bool {
-	return unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK)) == nil
+// tryLock takes the lock, and returns false if another one holds it.
+func tryLock(file *os.File) (bool, error) {
+	err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK))
+	if err == unix.EAGAIN || err == unix.EACCES {
+		return false, nil
+	}
+	return err == nil, os.NewSyscallError("fcntl", err)
 }
 
 // openLock opens the lock of a pod that exists, for waitLock. On a file system that is read-only it can be read alone.
@@ -69,7 +74,8 @@ func awaitLock(ctx context.Context, file *os.File) error {
 	}
 }
 
-// isHeld reports whether a process holds the lock of a file, which may be on a file system that is read-only.
+// isHeld reports whether a process holds the lock of a file, which may be on a file system that is read-only. The error
+// is fs.ErrNotExist for a file that does not exist.
 func isHeld(path string) (bool, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -63,10 +63,10 @@ func (k *Keeper) run(ctx context.Context, group *cgroups.Group, ready func() err
 	if err != nil {
 		return Exit{}, err
 	}
-	k.State.Stager = s.Process
+	k.State.Stager = s.id
 	k.record(events.Event{Action: events.Started})
 	if err := k.save(); err != nil {
-		return k.stop(s, group), err
+		return k.stop(s, group, err)
 	}
 	return k.watch(ctx, s, group, ready)
 }
@@ -75,16 +75,20 @@ func (k *Keeper) run(ctx context.Context, group *cgroups.Group, ready func() err
 func (k *Keeper) watch(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	select {
 	case <-ctx.Done():
-		return k.stop(s, group), context.Cause(ctx)
+		return k.stop(s, group, context.Cause(ctx))
 	case exit := <-s.exited:
 		return exit, k.endedEarly(exit, ready)
 	case err := <-s.ready:
 		if err != nil {
-			return k.stop(s, group), fmt.Errorf("wait for the stager to be ready: %w", err)
+			return k.stop(s, group, fmt.Errorf("wait for the stager to be ready: %w", err))
 		}
 	}
 	// A stager that ends also closes the descriptor.
-	if s.ended() {
+	ended, err := s.id.ended()
+	if err != nil {
+		return k.stop(s, group, fmt.Errorf("look whether the stager is ready: %w", err))
+	}
+	if ended {
 		exit := <-s.exited
 		return exit, k.endedEarly(exit, ready)
 	}
@@ -155,37 +159,41 @@ func (k *Keeper) removeMonitorCgroup() error {
 // stay waits until a pod that is up has ended. A pod whose start was given up meanwhile counts as not started.
 func (k *Keeper) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	if ctx.Err() != nil {
-		return k.stop(s, group), context.Cause(ctx)
+		return k.stop(s, group, context.Cause(ctx))
 	}
 	k.State.Phase = Running
 	if err := k.save(); err != nil {
-		return k.stop(s, group), err
+		return k.stop(s, group, err)
 	}
 	if err := ready(); err != nil {
-		return k.stop(s, group), err
+		return k.stop(s, group, err)
 	}
 	select {
 	case exit := <-s.exited:
 		return exit, nil
 	case <-ctx.Done():
-		return k.stop(s, group), nil
+		return k.stop(s, group, nil)
 	}
 }
 
-// stop stops a pod as Kurma does: it sends SIGTERM to the stager, and SIGKILL to all
-// processes of the pod if the stager does not end in time.
-func (k *Keeper) stop(s *stager, group *cgroups.Group) Exit {
+// stop stops a pod as Kurma does: it sends SIGTERM to the stager, and SIGKILL to all processes of the pod if the stager
+// does not end in time or cannot be signalled. It returns why beside its own errors.
+func (k *Keeper) stop(s *stager, group *cgroups.Group, why error) (Exit, error) {
 	k.State.Phase = Stopping
 	_ = k.save() // it is for those who look only
-	_ = s.signal(syscall.SIGTERM)
+	if err := s.signal(syscall.SIGTERM); err != nil {
+		exit, killed := s.kill(group)
+		return exit, errors.Join(why, err, killed)
+	}
 	late := time.NewTimer(k.Plan.StopTimeout)
 	defer late.Stop()
 	select {
 	case exit := <-s.exited:
-		return exit
+		return exit, why
 	case <-late.C:
 	}
-	return s.kill(group)
+	exit, err := s.kill(group)
+	return exit, errors.Join(why, err)
 }
 
 // endedEarly handles a stager that ended before this process saw it ready. It returns
@@ -303,7 +311,6 @@ func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 
 // keepEnded removes a pod's files but for plan, state, logs and volumes.
 func (k *Keeper) keepEnded(exit Exit) error {
-	k.keepAppLogs()
 	if err := rmtree.Remove(filepath.Join(k.Dir, rootDir)); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
@@ -315,23 +322,4 @@ func (k *Keeper) keepEnded(exit Exit) error {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}
 	return nil
-}
-
-// keepAppLogs moves the apps' logs out of the stager's root, for a person to
-// read until gc or rm. It moves the folder in one step, so that AppLogs always finds it. It keeps
-// nothing if the pod's plan does not say where the logs are, or if that is not a folder inside the
-// root. The pod is taken down in any case.
-func (k *Keeper) keepAppLogs() {
-	if k.Plan.LogDir == "" {
-		return
-	}
-	dir, err := os.OpenRoot(k.Dir)
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	logs := filepath.Join(rootDir, filepath.Join("/", k.Plan.LogDir)) // ".." does not lead out of the root
-	if info, err := dir.Lstat(logs); err == nil && info.IsDir() {
-		_ = dir.Rename(logs, appLogsDir)
-	}
 }

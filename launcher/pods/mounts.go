@@ -67,6 +67,9 @@ func (k *Keeper) mountAll(root string, group *cgroups.Group) error {
 	if err := mountSystem(root, group); err != nil {
 		return err
 	}
+	if err := k.mountLogs(root); err != nil {
+		return err
+	}
 	if err := k.mountJournal(root); err != nil {
 		return err
 	}

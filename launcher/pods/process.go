@@ -2,6 +2,7 @@ package pods
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
@@ -18,52 +19,97 @@ var errGone = errors.New("the process is gone")
 // Process identifies a process: PIDs are used again, but until the machine is shut down not with the same start time.
 type Process struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"`          // clock ticks after boot
+	Start uint64 `json:"start"`          // clock ticks after boot, as the initial time namespace has it
 	Boot  string `json:"boot,omitempty"` // the ID of the boot; "" if it is not known
 }
 
 // ofThisBoot reports whether the process is not one of an earlier boot of the machine.
-func (p Process) ofThisBoot() bool {
+func (p Process) ofThisBoot() (bool, error) {
+	if p.Boot == "" {
+		return true, nil
+	}
 	boot, err := procstat.BootID()
-	return p.Boot == "" || err != nil || p.Boot == boot
+	return p.Boot == boot, err
 }
+
+// isGone reports whether an error of the kernel says that a process does not exist. Any other error, such as that of a
+// caller without descriptors left, says nothing of the process.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // readStat returns the process's line of /proc, or errGone.
 func readStat(pid int) (procstat.Stat, error) {
 	stat, err := procstat.Read(pid)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+	if isGone(err) {
 		return stat, errGone
 	}
 	return stat, err
 }
 
-// identify returns the Process of a live process's PID.
+// identify returns the Process of a live process's PID, or errGone.
 func identify(pid int) (Process, error) {
 	stat, err := readStat(pid)
+	if err != nil {
+		return Process{PID: pid}, err
+	}
+	offset, err := procstat.BootOffset()
+	if err != nil {
+		return Process{PID: pid}, err
+	}
 	boot, _ := procstat.BootID() // without it the start time must do
-	return Process{PID: pid, Start: stat.Start, Boot: boot}, err
+	return Process{PID: pid, Start: stat.Start - uint64(offset), Boot: boot}, nil
+}
+
+// stat returns the process's line of /proc, or errGone also if the PID is another process's.
+func (p Process) stat() (procstat.Stat, error) {
+	stat, err := readStat(p.PID)
+	if err != nil {
+		return stat, err
+	}
+	offset, err := procstat.BootOffset()
+	if err != nil {
+		return stat, err
+	}
+	// Two time namespaces may round a start to neighbouring ticks. No PID is used again within two ticks.
+	if d := int64(stat.Start) - offset - int64(p.Start); d < -1 || d > 1 {
+		return stat, errGone
+	}
+	return stat, nil
 }
 
 // ended reports whether the process is ending or has ended. That its ready descriptor is
 // closed does not mean that it is ready then.
-func (p Process) ended() bool {
-	stat, err := readStat(p.PID)
-	return !p.ofThisBoot() || err != nil || stat.Start != p.Start || stat.Exiting() || stat.State == 'Z'
+func (p Process) ended() (bool, error) {
+	if ours, err := p.ofThisBoot(); err != nil || !ours {
+		return err == nil, err
+	}
+	stat, err := p.stat()
+	if errors.Is(err, errGone) {
+		return true, nil
+	}
+	return stat.Exiting() || stat.State == 'Z', err
 }
 
 // open returns a pidfd of the process, which the caller closes, or errGone.
 func (p Process) open() (int, error) {
-	if p.PID <= 0 || !p.ofThisBoot() {
+	if p.PID <= 0 {
+		return -1, errGone
+	}
+	if ours, err := p.ofThisBoot(); err != nil {
+		return -1, err
+	} else if !ours {
 		return -1, errGone
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
+	if isGone(err) || err == unix.EINVAL { // EINVAL: a thread of another process has the number now
 		return -1, errGone
 	}
+	if err != nil {
+		return -1, fmt.Errorf("open process %d: %w", p.PID, os.NewSyscallError("pidfd_open", err))
+	}
 	// First the descriptor, which prevents the kernel from reusing the PID, then the check.
-	if stat, err := readStat(p.PID); err != nil || stat.Start != p.Start {
+	if _, err := p.stat(); err != nil {
 		_ = unix.Close(fd)
-		return -1, errGone
+		return -1, err
 	}
 	return fd, nil
 }
@@ -77,9 +123,9 @@ func (p Process) root(pidfd int) (int, error) {
 		return -1, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	// The process is still alive, so the PID was its own all the time.
-	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
+	if err := p.send(pidfd, 0); err != nil {
 		_ = unix.Close(fd)
-		return -1, errGone
+		return -1, err
 	}
 	return fd, nil
 }
@@ -91,8 +137,17 @@ func (p Process) signal(sig syscall.Signal) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+	return p.send(fd, sig)
+}
+
+// send is signal by what open returned.
+func (p Process) send(pidfd int, sig syscall.Signal) error {
+	err := unix.PidfdSendSignal(pidfd, sig, nil, 0)
+	if err == unix.ESRCH {
 		return errGone
+	}
+	if err != nil {
+		return fmt.Errorf("signal process %d: %w", p.PID, os.NewSyscallError("pidfd_send_signal", err))
 	}
 	return nil
 }

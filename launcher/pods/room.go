@@ -65,7 +65,11 @@ func (p Plan) needs() needs {
 // pod's monitor is gone while its lock is held, another process takes the pod down.
 func (p *Pod) isInTheWay(n needs) bool {
 	if p.alive() {
-		return p.contends(n) && p.State.Monitor.PID != 0 && p.State.Monitor.ended()
+		if !p.contends(n) || p.State.Monitor.PID == 0 {
+			return false
+		}
+		ended, err := p.State.Monitor.ended()
+		return ended && err == nil
 	}
 	shares := slices.ContainsFunc(n.Networks, func(a networks.Attachment) bool { return p.attachment(a.Network) != nil })
 	return (shares || p.contends(n)) && p.lingers()
@@ -136,17 +140,20 @@ func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 	if err != nil {
 		return err
 	}
-	waited := !tryLock(lock)
-	if waited && !wait {
-		return lock.Close()
+	locked, err := tryLock(lock)
+	waited := !locked
+	if err != nil || waited && !wait {
+		return errors.Join(err, lock.Close())
 	}
 	if waited {
+		ctx, cancel := p.withinItsEnd(ctx)
+		defer cancel()
 		if err := awaitLock(ctx, lock); err != nil {
 			return err
 		}
 	}
 	defer lock.Close()
-	if p.refresh() != nil || waited && p.State.DisconnectError != "" {
+	if p.readState(false) != nil || waited && p.State.DisconnectError != "" {
 		return nil // deleted, or the other process could not disconnect it
 	}
 	return s.settleLocked(p, lock)
@@ -154,9 +161,6 @@ func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 
 // settleLocked is settle for a pod whose lock this process has.
 func (s *Store) settleLocked(p *Pod, lock *os.File) error {
-	if p.State.Phase != Exited {
-		p.State.Phase = Dead // refresh sees the lock held, by this process
-	}
 	if !p.lingers() {
 		return nil
 	}

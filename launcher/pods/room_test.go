@@ -77,7 +77,7 @@ func (s *Store) dead(t *testing.T, plan Plan) *Pod {
 	}
 	gone := exec.Command("/bin/true")
 	namespace, nsErr := networks.Make(pod.pin())
-	if err := errors.Join(nsErr, gone.Run(), os.MkdirAll(filepath.Join(pod.Dir, rootDir, "log/app"), 0o700),
+	if err := errors.Join(nsErr, gone.Run(), os.MkdirAll(filepath.Join(pod.Dir, appLogsDir, "app"), 0o700),
 		jsonfile.Write(pod.recordFile(), networks.Record{Begun: 1, Results: []networks.Result{{IP4: &networks.IPConfig{IP: "10.0.0.9/24"}}}})); err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,9 @@ func (k *Keeper) fillRoot(root *os.Root) error {
 			return err
 		}
 	}
+	if err := k.makeLogs(root); err != nil {
+		return err
+	}
 	if err := writeNew(root, manifestName, k.Plan.Manifest); err != nil {
 		return err
 	}

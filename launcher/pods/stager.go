@@ -16,11 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stager is a started stager.
+// stager is a started stager. The process has a pidfd from the fork on, so that its parent can signal it also without
+// descriptors left.
 type stager struct {
-	Process
-	ready  <-chan error // one value: nil when the ready descriptor was closed
-	exited <-chan Exit  // one value
+	process *os.Process
+	id      Process      // without a start time if it had ended already
+	ready   <-chan error // one value: nil when the ready descriptor was closed
+	exited  <-chan Exit  // one value
 }
 
 // onThread starts a process by fork, on a thread that lives until the process has ended: fork may move the thread to
@@ -52,23 +54,45 @@ func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*sta
 		_ = readyRead.Close()
 		return nil, err
 	}
-	identity, err := identify(process.Pid)
-	if err != nil {
-		identity = Process{PID: process.Pid} // it has ended already; exited receives how
+	s := &stager{process: process, exited: exited}
+	if s.id, err = identify(process.Pid); err != nil && !errors.Is(err, errGone) { // exited receives how it has gone
+		_ = readyRead.Close()
+		_, killed := s.kill(group)
+		return nil, errors.Join(fmt.Errorf("identify stager: %w", err), killed)
 	}
 	ready := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, readyRead)
 		ready <- errors.Join(err, readyRead.Close())
 	}()
-	return &stager{Process: identity, ready: ready, exited: exited}, nil
+	s.ready = ready
+	return s, nil
 }
 
+// signal sends a signal to a stager, which may have ended.
+func (s *stager) signal(sig syscall.Signal) error {
+	if err := s.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal the stager: %w", err)
+	}
+	return nil
+}
+
+// killPatience is how long a process that was killed may take to end: the kernel ends it at once unless it sleeps
+// uninterruptibly.
+const killPatience = 30 * time.Second
+
 // kill kills a stager, with all processes of the pod, and waits for its end.
-func (s *stager) kill(group *cgroups.Group) Exit {
-	_ = s.signal(syscall.SIGKILL) // it may have ended
-	_ = group.Kill()              // takeDown kills it again and returns the error
-	return <-s.exited
+func (s *stager) kill(group *cgroups.Group) (Exit, error) {
+	err := errors.Join(s.signal(syscall.SIGKILL), group.Kill())
+	late := time.NewTimer(killPatience)
+	defer late.Stop()
+	select {
+	case exit := <-s.exited:
+		return exit, nil // takeDown kills the group again, and returns the error
+	case <-late.C:
+		return killed(), errors.Join(err, fmt.Errorf("the stager, process %d, is killed and has not ended within %s",
+			s.process.Pid, killPatience))
+	}
 }
 
 // fork starts the stager on the calling thread, as Kurma does: in its own session, with

@@ -12,36 +12,74 @@ import (
 
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/networks"
 )
 
 // Stop stops a pod and returns when it has ended. The pod's monitor does the
 // work (see Run), so the pod ends even if the caller does not wait. A ctx that has ended before stops nothing. Stop
 // itself takes down a pod without a monitor. The pod stays in the store, as Run leaves it. The error wraps
-// ErrConnected if the pod has ended, but not all of its networks' plugins have disconnected it.
+// ErrConnected if the pod has ended, but not all of its networks' plugins have disconnected it. Also after an error
+// p has the pod's state of that time.
 func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	lock, err := s.endMonitor(ctx, p)
 	if err != nil || lock == nil {
 		return err
 	}
-	if err := p.refresh(); err != nil || p.State.Phase == Exited || p.State.DisconnectError != "" {
+	if err := p.readState(false); err != nil || p.State.Phase == Exited || p.State.DisconnectError != "" {
 		_ = lock.Close()
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
-			return err
+			return fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 		}
 		return p.StillConnected()
 	}
-	return s.clear(s.keep(*p, lock), p.ending())
+	k := s.keep(*p, lock)
+	err = s.clear(k, p.ending())
+	if p.State = k.State; p.alive() {
+		p.State.Phase = Dead
+	}
+	return err
 }
 
 // Kill kills the stager of a pod, and so the pod, which its monitor takes down. It does nothing to a
-// pod that has ended.
-func (s *Store) Kill(uuid string) {
-	if p, err := s.read(uuid); err == nil && p.alive() {
-		_ = p.State.Stager.signal(syscall.SIGKILL) // it has ended meanwhile
+// pod that has ended, or is damaged or deleted.
+func (s *Store) Kill(uuid string) error {
+	p, err := s.read(uuid)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || jsonfile.IsDamage(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("kill pod %s: %w", uuid, err)
+	case !p.alive():
+		return nil
 	}
+	if err := p.State.Stager.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errGone) {
+		return fmt.Errorf("kill pod %q: %w", p.Plan.Name, err)
+	}
+	return nil
+}
+
+// End kills a pod as Kill does and returns when it has ended, see AwaitEnd.
+func (s *Store) End(ctx context.Context, p *Pod) error {
+	if err := s.Kill(p.Plan.UUID); err != nil {
+		return err
+	}
+	ctx, cancel := p.withinItsEnd(ctx)
+	defer cancel()
+	return p.AwaitEnd(ctx)
+}
+
+// rest is how long a monitor may take to remove a pod that has ended, beside the calls of plugins.
+const rest = 2 * time.Minute
+
+// withinItsEnd returns a context for a wait until the pod's monitor, or another process, has taken the pod down. The
+// context ends before only if that process hangs.
+func (p *Pod) withinItsEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := p.Plan.StopTimeout + killPatience + time.Duration(len(p.Plan.Networks))*networks.CallTime + rest
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("process %d, its monitor, or another one that takes it down "+
+		"has not ended within %s", p.State.Monitor.PID, limit))
 }
 
 // ErrEnded says that a pod has ended, so that nothing can be called or signalled in it.
@@ -81,6 +119,8 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stop pod %q: %w", p.Plan.Name, err)
 	}
+	ctx, cancel := p.withinItsEnd(ctx)
+	defer cancel()
 	switch err = context.Cause(ctx); {
 	case err != nil: // the pod keeps running: a caller that is interrupted may still call this for its next pods
 	case p.Damage != nil:
@@ -202,8 +242,8 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !tryLock(lock) {
-		return nil, lock.Close()
+	if locked, err := tryLock(lock); err != nil || !locked {
+		return nil, errors.Join(err, lock.Close())
 	}
 	return s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock), nil
 }
@@ -221,9 +261,12 @@ func (s *Store) clear(k *Keeper, how ending) error {
 	}
 	s.recall(&k.Pod)
 	_ = jsonfile.Read(filepath.Join(k.Dir, stateFile), &k.State)
-	_ = k.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
-	group, err := cgroups.Open(k.Plan.Cgroup)
-	if err != nil {
+	err := k.State.Stager.signal(syscall.SIGKILL) // it died with its monitor, or is about to
+	if errors.Is(err, errGone) {
+		err = nil
+	}
+	group, openErr := cgroups.Open(k.Plan.Cgroup)
+	if err := errors.Join(err, openErr); err != nil {
 		return fmt.Errorf("clear pod %s: %w", k.Plan.UUID, err)
 	}
 	return k.takeDown(group, killed(), how)

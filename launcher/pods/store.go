@@ -8,12 +8,12 @@
 //	    plan.json      Plan
 //	    state.json     State, replaced in one step
 //	    stager.log     the stager's stdout and stderr
-//	    logs/APP       the apps' logs, of a pod that has exited
-//	    root/          the stager's root
+//	    logs/APP       the apps' logs, mounted in the stager's root while the pod lives
+//	    root/          the stager's root, until the pod has exited
 //	    volumes/NAME   the pod's empty volumes, also of a pod that has exited
 //	    networks.json  networks.Record, of a pod that is connected to networks
 //	    netns          its network namespace is mounted here
-//	    held           of a pod that is restarted: locked by the process that keeps the folder meanwhile, see Hold
+//	    held           of a pod that is restarted: locked by the process that keeps the folder, see Hold
 //	    shown          of a pod that run shows: locked by the process that shows the logs, see KeepLogs
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
 //	.events            what happens to the pods, of package events; .events.old is what came before
@@ -27,6 +27,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,8 +148,8 @@ func (k *Keeper) begin() error {
 		return err
 	}
 	k.lock = lock
-	if !tryLock(lock) {
-		return errors.New("lock is held")
+	if locked, err := tryLock(lock); err != nil || !locked {
+		return cmp.Or(err, errors.New("lock is held"))
 	}
 	if err := jsonfile.Write(filepath.Join(k.Dir, planFile), k.Plan); err != nil {
 		return err
@@ -255,43 +256,6 @@ func isUUID(name string) bool {
 	return err == nil && id.String() == name
 }
 
-// read reads a pod from disk. With an error it returns the pod with whatever could be
-// read. The pod of a monitor that was killed is in Phase Dead.
-func (s *Store) read(uuid string) (*Pod, error) {
-	pod := &Pod{Dir: filepath.Join(s.dir, uuid)}
-	if err := jsonfile.Read(filepath.Join(pod.Dir, planFile), &pod.Plan); err != nil {
-		return pod, err
-	}
-	if pod.Plan.UUID != uuid {
-		return pod, fmt.Errorf("%s belongs to pod %q", planFile, pod.Plan.UUID)
-	}
-	return pod, pod.refresh()
-}
-
-// refresh looks at the lock first and reads the state then: if the monitor ends between
-// the two, it has written its last state.
-func (p *Pod) refresh() error {
-	held, err := isHeld(filepath.Join(p.Dir, lockFile))
-	if err != nil {
-		return err
-	}
-	if err := jsonfile.Read(filepath.Join(p.Dir, stateFile), &p.State); err != nil {
-		return err
-	}
-	if !held && p.State.Phase != Exited {
-		p.State.Phase = Dead
-	}
-	return nil
-}
-
-// Get returns the pod with that complete UUID. A pod that the store does not have is fs.ErrNotExist.
-func (s *Store) Get(uuid string) (*Pod, error) {
-	if !isUUID(uuid) {
-		return nil, fmt.Errorf("%q is not a UUID", uuid)
-	}
-	return s.read(uuid)
-}
-
 // Find returns the pod that a person means: by its name, else by its UUID or the unique
 // start of it, of at least four characters. A live pod overrides those of the same name that have ended; of these
 // it returns the latest. A damaged pod is ErrDamaged; it is returned as well, for Remove.
@@ -339,12 +303,3 @@ func matching(all []*Pod, ref string) (named, started []*Pod) {
 	}
 	return named, started
 }
-
-// alive reports whether the pod has a monitor.
-func (p *Pod) alive() bool {
-	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
-}
-
-// save does not sync: after a power loss the pod has ended as well, and Collect deletes it even if its files are
-// damaged.
-func (k *Keeper) save() error { return jsonfile.Write(filepath.Join(k.Dir, stateFile), k.State) }
