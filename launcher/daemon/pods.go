@@ -128,11 +128,11 @@ func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 }
 
 // Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. The new pod takes
-// the empty volumes and the place of the old one, which is deleted with its logs once the new one is up; if the new
-// pod does not start, the old one has its volumes back. Its images cannot be removed meanwhile, and its stager must
-// still be trusted. A pod that has ended, but could not be disconnected from its networks, is also started again, and
-// stays; its error, as one of its deletion, is returned beside the new pod. If ctx ends while the old pod is stopped,
-// the old pod stays with its volumes and logs, and no pod is started.
+// the empty volumes and the place of the old one, which is deleted with its logs once the new one is up. If the new
+// pod cannot be made, the old one runs on; if it does not start, the old one has its volumes back. Its images cannot be
+// removed meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from its
+// networks, is also started again, and stays; its error, as one of its deletion, is returned beside the new pod. If ctx
+// ends while the old pod is stopped, the old pod stays with its volumes and logs, and no pod is started.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
@@ -162,35 +162,36 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 	return pod, store.Remove(context.WithoutCancel(ctx), old, false)
 }
 
+// stopAndStart writes all that the new pod needs before it stops the old one: on a full disk the old pod runs on.
 func (d *Daemon) stopAndStart(ctx context.Context, store *pods.Store, old *pods.Pod) (*pods.Pod, error) {
-	// The stop cannot be taken back, and a pod that is not held until its end may be deleted with its volumes.
-	stopped := store.Stop(context.WithoutCancel(ctx), old)
-	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
-		return nil, stopped
-	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, errors.Join(stopped, err)
-	}
-	pod, err := d.startAgain(ctx, store, old)
-	if err != nil {
-		return nil, errors.Join(stopped, err)
-	}
-	return pod, stopped
-}
-
-// startAgain starts a pod with the plan and the volumes of one that has ended.
-func (d *Daemon) startAgain(ctx context.Context, store *pods.Store, old *pods.Pod) (*pods.Pod, error) {
-	pod, err := store.Create(ctx, old.Plan.Again())
-	if err == nil {
-		err = store.MoveVolumes(old, pod)
-	}
-	if err == nil {
-		err = pod.Detach(ctx, d.programs.Monitor)
-	}
+	next, err := store.Create(ctx, old.Plan.Again())
 	if err != nil {
 		return nil, err
 	}
-	return &pod.Pod, nil
+	monitor, err := next.Prepare(d.programs.Monitor)
+	if err != nil {
+		return nil, err
+	}
+	defer monitor.Close()
+	// The stop cannot be taken back, and a pod that is not held until its end may be deleted with its volumes.
+	stopped := store.Stop(context.WithoutCancel(ctx), old)
+	if stopped != nil && !errors.Is(stopped, pods.ErrConnected) {
+		return nil, errors.Join(stopped, next.Discard())
+	}
+	if err = context.Cause(ctx); err == nil {
+		err = store.CheckFree(next)
+	}
+	if err != nil {
+		return nil, errors.Join(stopped, err, next.Discard())
+	}
+	err = store.MoveVolumes(old, next)
+	if err == nil {
+		err = monitor.HandOver(ctx, next)
+	}
+	if err != nil {
+		return nil, errors.Join(stopped, err)
+	}
+	return &next.Pod, stopped
 }
 
 // checkImages returns an error unless a plan's stager is trusted and all of its layers are in the store.

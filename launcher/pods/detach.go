@@ -116,7 +116,7 @@ func (m *Monitor) HandOver(ctx context.Context, k *Keeper) error {
 	defer k.lock.Close()
 	unhook := context.AfterFunc(ctx, func() { _ = m.process.Signal(syscall.SIGTERM) })
 	defer unhook()
-	if err := k.makeRoot(); err != nil {
+	if err := k.makeFiles(); err != nil {
 		return k.takeOver(err)
 	}
 	err := unix.Sendmsg(int(control.Fd()), []byte{0}, unix.UnixRights(int(k.lock.Fd())), nil, unix.MSG_NOSIGNAL)
@@ -157,11 +157,25 @@ func (k *Keeper) accept(data []byte) error {
 // Detach starts a monitor that outlives the caller, and returns when the pod is up, see HandOver. Argv is this
 // program's command line for RunDetached, without the pod's folder, which is added.
 func (k *Keeper) Detach(ctx context.Context, argv []string) error {
-	m, err := startMonitor(append(slices.Clone(argv), k.Dir))
+	m, err := k.Prepare(argv)
 	if err != nil {
-		return errors.Join(err, k.removeDir())
+		return err
 	}
 	return m.HandOver(ctx, k)
+}
+
+// Prepare does what Detach can do before the pod's volumes are there, and starts the monitor for HandOver. Argv is as
+// for Detach. After an error the pod is deleted.
+func (k *Keeper) Prepare(argv []string) (*Monitor, error) {
+	m, err := startMonitor(append(slices.Clone(argv), k.Dir))
+	if err != nil {
+		return nil, errors.Join(err, k.removeDir())
+	}
+	if err := k.makeRoot(); err != nil {
+		m.Close()
+		return nil, errors.Join(err, k.removeDir())
+	}
+	return m, nil
 }
 
 // takeOver deletes a pod that its monitor does not start, for the reason err, and returns the reason. This process has

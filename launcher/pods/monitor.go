@@ -103,7 +103,7 @@ func (k *Keeper) launch(ctx context.Context, group *cgroups.Group) (*stager, err
 		return nil, err
 	}
 	if !k.rooted {
-		err = k.makeRoot()
+		err = k.makeFiles()
 	}
 	if err := errors.Join(err, k.makeCgroup(group)); err != nil {
 		return nil, errors.Join(err, (<-results).err)

@@ -17,11 +17,8 @@ import (
 var errPortTaken = errors.New("host port already used")
 
 // checkPorts returns an error that names the holder of a port that the plan publishes: the plan itself, a pod that is
-// live or could not be disconnected, or a process that listens on it. The caller has the store's lock.
+// live or could not be disconnected. The caller has the store's lock.
 func checkPorts(plan Plan, all []*Pod) error {
-	if len(plan.Ports) == 0 {
-		return nil
-	}
 	for i, port := range plan.Ports {
 		if publishedBy(port, plan.Ports[:i]) {
 			return fmt.Errorf("%w: %s is published twice by the pod", errPortTaken, describePort(port))
@@ -39,7 +36,7 @@ func checkPorts(plan Plan, all []*Pod) error {
 			}
 		}
 	}
-	return checkListeners(plan.Ports)
+	return nil
 }
 
 // publishedBy reports whether one of the mappings wants the port's port of the host.
@@ -78,8 +75,12 @@ type socket struct {
 	inode   string
 }
 
-// checkListeners looks for the ports among the sockets of this process's network namespace.
+// checkListeners looks for the ports among the sockets of this process's network namespace, and returns an error that
+// names a process which listens on one.
 func checkListeners(ports []networks.PortMapping) error {
+	if len(ports) == 0 {
+		return nil
+	}
 	for _, protocol := range []string{"tcp", "udp"} {
 		for _, family := range []string{"", "6"} {
 			sockets, err := listening(protocol, family)

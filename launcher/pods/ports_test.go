@@ -33,7 +33,7 @@ func TestAPortInUseIsAnErrorThatNamesTheHolder(t *testing.T) {
 		{"twice", "published twice", []networks.PortMapping{port("udp", ""), port("udp", "10.0.0.1")}},
 		{"two addresses", "", []networks.PortMapping{port("udp", "10.0.0.2"), port("udp", "10.0.0.1")}},
 	} {
-		err := checkPorts(Plan{Ports: tt.ports}, nil)
+		err := errors.Join(checkPorts(Plan{Ports: tt.ports}, nil), checkListeners(tt.ports))
 		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, errPortTaken) || !strings.Contains(err.Error(), tt.words)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
 		}

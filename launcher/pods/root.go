@@ -28,9 +28,19 @@ const resolvConf = "etc/resolv.conf"
 // journalDir is where in its root the stager looks for journald's sockets.
 const journalDir = "run/systemd/journal"
 
+// makeFiles makes the stager's root, unless it is made, and the empty volumes.
+func (k *Keeper) makeFiles() error {
+	if !k.rooted {
+		if err := k.makeRoot(); err != nil {
+			return err
+		}
+	}
+	return k.makeEmptyVolumes()
+}
+
 // makeRoot makes the part of the stager's root that is on disk: a writable copy of the
-// image without its program, the manifest, resolv.conf and hosts, the mount points and the
-// empty volumes. Paths are resolved inside the root only.
+// image without its program, the manifest, resolv.conf and hosts, and the mount points.
+// Paths are resolved inside the root only.
 func (k *Keeper) makeRoot() error {
 	path := filepath.Join(k.Dir, rootDir)
 	if err := os.Mkdir(path, 0o755); err != nil {
@@ -47,7 +57,8 @@ func (k *Keeper) makeRoot() error {
 	if err := k.fillRoot(root); err != nil {
 		return fmt.Errorf("fill stager root: %w", err)
 	}
-	return k.makeEmptyVolumes()
+	k.rooted = true
+	return nil
 }
 
 // makeCgroup makes the pod's cgroup, with the limits around it.

@@ -94,7 +94,8 @@ func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 
 // Create makes a pod's folder and takes its lock. If a live pod has the name it returns ErrNameTaken; one that has
 // exited or is dead is not an error. Dead pods that share networks or ports with the new pod are disconnected before,
-// and keep their logs; one that cannot be is an error if it holds a port or an address that the plan asks for. The
+// and keep their logs; one that cannot be is an error if it holds a port or an address that the plan asks for. The pod
+// that the new one takes the place of, see Plan.VolumesOf, may be alive: the caller calls CheckFree after its end. The
 // caller then calls Run, Detach, or HandOver of the monitor with the plan's UUID.
 func (s *Store) Create(ctx context.Context, plan Plan) (*Keeper, error) {
 	k, err := s.create(ctx, plan)
@@ -113,8 +114,15 @@ func (s *Store) create(ctx context.Context, plan Plan) (*Keeper, error) {
 		return nil, err
 	}
 	defer store.Close()
-	if err := checkFree(plan, all); err != nil {
+	// The pod that this one takes the place of may be alive still, see CheckFree.
+	others := slices.DeleteFunc(all, func(p *Pod) bool { return p.Plan.UUID == plan.VolumesOf })
+	if err := checkFree(plan, others); err != nil {
 		return nil, err
+	}
+	if plan.VolumesOf == "" {
+		if err := checkListeners(plan.Ports); err != nil {
+			return nil, err
+		}
 	}
 	plan.Cgroup = filepath.Join(s.cgroup, plan.UUID)
 	k := &Keeper{
@@ -129,6 +137,25 @@ func (s *Store) create(ctx context.Context, plan Plan) (*Keeper, error) {
 	}
 	k.record(events.Event{Action: events.Created, Time: k.State.Created})
 	return k, nil
+}
+
+// CheckFree returns an error unless the pod that k takes the place of has ended and has released its ports and
+// addresses. Create does not look at that pod, nor at the host's sockets, which that pod may have.
+func (s *Store) CheckFree(k *Keeper) error {
+	store, err := s.lockStore()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	all, err := s.List()
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(all, func(p *Pod) bool { return p.Plan.UUID == k.Plan.UUID })
+	if err := checkFree(k.Plan, others); err != nil {
+		return err
+	}
+	return checkListeners(k.Plan.Ports)
 }
 
 // checkFree returns an error if one of the pods has the plan's name, or one of its ports or addresses.
