@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/poll"
 )
 
@@ -48,7 +49,7 @@ const criNetwork = `{"cniVersion": "1.0.0", "name": "cri", "plugins": [
 func (w *world) setUpServer() error {
 	config, err := json.Marshal(w.criConfig())
 	err = errors.Join(
-		err, os.Mkdir(w.path("net.d"), 0o755), os.WriteFile(w.path("cri.json"), config, 0o600),
+		err, daemon.MakeCgroup(w.cgroup+"/kubelet"), os.Mkdir(w.path("net.d"), 0o755), os.WriteFile(w.path("cri.json"), config, 0o600),
 		os.WriteFile(w.path("net.d/10.conflist"), fmt.Appendf(nil, criNetwork, w.path("out/ipam")), 0o644),
 	)
 	if err != nil {

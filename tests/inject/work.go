@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"os"
 	"path/filepath"
@@ -123,17 +124,23 @@ func (o options) count(w *world, op operation, counts map[place]int) error {
 	return nil
 }
 
-// chosen returns the points of an operation that are to be tried.
+// chosen returns the points of an operation that are to be tried, at least one before the selection.
 func (o options) chosen(all results, op operation, wanted selection) []point {
 	points := all.points(op.name)
 	every := o.Every
 	if len(points) > many {
 		every = max(every, 3)
 	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(op.name)) // it returns no error
+	begin := int(hash.Sum32() % (1 << 16))
 	var chosen []point
 	for i, p := range points {
-		_, known := all.outcomes[p]
-		if !known && i%every == i/every%every && wanted.matches(p.String()) {
+		// The next Every points have it at another place: the faults of a call are neighbours.
+		if i%every != (begin+i/every)%every && i != begin%len(points) {
+			continue
+		}
+		if _, known := all.outcomes[p]; !known && wanted.matches(p.String()) {
 			chosen = append(chosen, p)
 		}
 	}
