@@ -48,6 +48,7 @@ RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./tests/..
 # LONG are the end-to-end tests that make test leaves to make test-all: they make forks, packages or examples, repeat
 # what others do once, or wait for limits.
 LONG := \
+	TestAFaultLeavesNothing \
 	TestAPluginThatHangsIsEndedAfterItsTime \
 	TestDocumentsAreTrue \
 	TestExamplesRunTheSpecificationsPod \

@@ -77,7 +77,12 @@ func (w *world) files() []string {
 	return all
 }
 
+// mounts lists the mounts that the world did not begin with: copies of the machine's vanish with their files.
 func (w *world) mounts() []string {
+	return slices.DeleteFunc(allMounts(), func(line string) bool { return slices.Contains(w.foreign, line) })
+}
+
+func allMounts() []string {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	var all []string
 	for line := range strings.Lines(string(text)) {

@@ -1,6 +1,3 @@
-// Package inject tests what every operation of the product leaves when one system call fails, or when a process is
-// killed before the call: a point at a time. Seccomp's user notification (seccomp_unotify(2)) counts the calls of all
-// threads of a role.
 package inject
 
 import (
@@ -35,14 +32,14 @@ func setting(name, otherwise string) string { return cmp.Or(os.Getenv("INJECT_"+
 // RESULTS a file with which a later test goes on, and WORKERS how many worlds there are at once.
 func TestAFaultLeavesNothing(t *testing.T) {
 	b := findBuilt(t)
-	every, everyErr := strconv.Atoi(setting("EVERY", "10"))
+	every, everyErr := strconv.Atoi(setting("EVERY", "600"))
 	workers, workersErr := strconv.Atoi(setting("WORKERS", "2"))
-	span, spanErr := time.ParseDuration(setting("FOR", "10m"))
+	span, spanErr := time.ParseDuration(setting("FOR", "15m"))
 	if everyErr != nil || workersErr != nil || spanErr != nil || every < 1 || workers < 1 {
 		t.Fatalf("EVERY: %v; WORKERS: %v; FOR: %v", everyErr, workersErr, spanErr)
 	}
 	o := options{
-		Built: b, Results: setting("RESULTS", filepath.Join(t.TempDir(), "results")), Point: setting("POINT", "image-.*"), Every: every,
+		Built: b, Results: setting("RESULTS", filepath.Join(t.TempDir(), "results")), Point: setting("POINT", ".*"), Every: every,
 		Workers: workers, Until: time.Now().Add(span), Limit: surroundings.Patience,
 	}
 	if o.Results, everyErr = filepath.Abs(o.Results); everyErr != nil {

@@ -1,3 +1,14 @@
+// Package inject tests what every operation of the product leaves when one system call fails, or when a process is
+// killed before the call: a point at a time. The operations are the commands of the launcher, the calls of the CRI, and
+// add and del of networks' plugins.
+//
+// Seccomp's user notification (seccomp_unotify(2)) stops each process of an operation before each call of the table in
+// calls.go, whatever it executes. A process has a role: it is the command itself, a pod's monitor, one of the stager's
+// processes, a plugin or kurma-cri. The calls of a role are counted over all of its processes and threads, by name, so a
+// point has the same name in each run: OPERATION/ROLE/CALL/INDEX/FAULT. Two rounds without a fault count the calls.
+//
+// After a fault, a person's next steps must work (judge), and the world must be as after a round without a fault (left):
+// files, mounts, processes, cgroups, links and rules. A point that is not reached counts as failed.
 package inject
 
 import (

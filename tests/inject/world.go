@@ -38,6 +38,7 @@ type world struct {
 	container string          // and CreateContainer
 	serverEnd <-chan struct{} // closed when the server has ended; nil before its start
 
+	foreign  []string      // the mounts with which the world begins, see mounts
 	limit    time.Duration // of a step
 	injector *injector
 	record   bytes.Buffer // the steps of a round
@@ -54,6 +55,7 @@ func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
 // setUp fills the world's folder.
 func (w *world) setUp() error {
+	w.foreign = allMounts()
 	for _, dir := range []string{"tmp", "home", "out"} {
 		if err := os.Mkdir(w.path(dir), 0o700); err != nil {
 			return err
