@@ -160,7 +160,9 @@ func (s *stack) top(ctx context.Context, config *v1.ConfigFile, r reference) (*i
 	if err != nil {
 		return nil, err
 	}
-	return s.store(ctx, document, func(w *layerWriter) error { return w.folder(".") })
+	return s.store(ctx, document, func(w *layerWriter) error {
+		return errors.Join(w.folder("."), w.missingFolder(config.Config.WorkingDir))
+	})
 }
 
 // stack are the layers of an image that are in the store, the lowest first.

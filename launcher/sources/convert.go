@@ -226,6 +226,24 @@ func (w *layerWriter) isHidden(dir string) bool {
 	return w.marks.opaque[dir] || w.marks.whiteouts[dir] || w.written[path.Dir(dir)]
 }
 
+// missingFolder writes the working directory of an image if its layers lack it, and the folders on the way: Docker
+// makes them. What is beyond a symbolic link or a file stays as it is.
+func (w *layerWriter) missingFolder(dir string) error {
+	dir = inRoot(dir)
+	at := ""
+	for part := range strings.SplitSeq(dir, "/") {
+		at = path.Join(at, part)
+		info, err := w.below.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return w.above(path.Join(dir, "x"))
+		}
+		if err != nil || !info.IsDir() {
+			return err
+		}
+	}
+	return nil
+}
+
 // folder writes a folder with the owner, mode and time that it has in the layers below, because it covers theirs.
 func (w *layerWriter) folder(name string) error {
 	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}

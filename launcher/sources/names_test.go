@@ -110,6 +110,43 @@ func TestEachNameOfAnImageIsKept(t *testing.T) {
 	}
 }
 
+// The working directory of an image is there, as Docker makes it, unless the image has something in its place.
+func TestTheWorkingDirectoryIsMade(t *testing.T) {
+	for dir, want := range map[string]string{"": "", "/": "", "/d": "", "/new": "new", "/d/e/f": "d/e/f", "/link/x": "", "/file/x": "", "/a/../b": "b"} {
+		layer, diffID := layerOf(t, "d/", "file", "link>d")
+		layout := t.TempDir()
+		of := writeBlob(t, layout, "application/vnd.oci.image.layer.v1.tar", string(layer))
+		config := writeBlob(t, layout, configType, fmt.Sprintf(`{"rootfs": {"type": "layers", "diff_ids": [%q]}, "config": {"Cmd": ["/x"], "WorkingDir": %q}}`, diffID, dir))
+		writeIndex(t, layout, writeBlob(t, layout, manifestType, fmt.Sprintf(`{"schemaVersion": 2, "config": %s, "layers": [%s]}`, config, of)))
+		f := newFetcher(t)
+		image, err := f.Import(t.Context(), layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made []string
+		if err := filepath.WalkDir(image.Rootfs(), func(path string, entry os.DirEntry, err error) error {
+			if name, _ := filepath.Rel(image.Rootfs(), path); name != "." {
+				made = append(made, name)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if len(made) > 0 {
+			got = made[len(made)-1]
+		}
+		if got != want {
+			t.Errorf("%q: made %q, want %q", dir, made, want)
+		}
+		if want == "d/e/f" {
+			if info, err := os.Stat(filepath.Join(image.Rootfs(), "d")); err != nil || info.Mode().Perm() != 0o750 {
+				t.Errorf("the folder of the layer below has mode %v, %v", info.Mode(), err)
+			}
+		}
+	}
+}
+
 // A few megabytes of names are not half a million images.
 func TestTheNamesOfAnArchiveHaveALimit(t *testing.T) {
 	tags := make([]string, maxNames+1)
