@@ -53,8 +53,8 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	main.Devices, main.Mounts = p.devices[app.Name], rootfs.OpenDevices(main.Mounts, app.Sources, os.Lstat)
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
 	main.Backing = []string{scratchOf(app.Name)}
-	assembled.PreStart = p.handlerMaker(main, "pre-start", app.PreStart)
-	assembled.PostStop = p.handlerMaker(main, "post-stop", app.PostStop)
+	assembled.PreStart = p.handlerMaker(main, writer, "pre-start", app.PreStart)
+	assembled.PostStop = p.handlerMaker(main, writer, "post-stop", app.PostStop)
 	main.Files, main.Process.Env = p.sockets[app.Name], activation.ListenEnv(main.Process.Env, app.Sockets)
 	if app.Notifies {
 		socket, err := activation.OpenNotify(names.NotifyDir, n, main.Cgroup, p.Log.With("app", app.Name))
@@ -65,13 +65,14 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 		main = socket.Add(main)
 		assembled.Ready = socket.Wait
 	}
-	assembled.Main = p.maker(app.Name, main)
+	assembled.Main = p.maker(app.Name, writer, main)
 	return assembled, nil
 }
 
 // appLog is where an app's output goes: a *crilog.Writer or a *crilog.File.
 type appLog interface {
 	Append(crilog.Stream, []byte)
+	EndLines()
 	Close() error
 }
 
@@ -93,6 +94,7 @@ func (p *Pod) endApp(app string, log appLog) {
 		for _, f := range slices.Concat(p.sockets[app], stdio[:]) {
 			_ = f.Close() // nil is none
 		}
+		log.EndLines()
 		return log.Close()
 	})
 	if err != nil {
@@ -116,11 +118,12 @@ func soon(f func() error) error {
 	}
 }
 
-// maker returns a function that makes containers from an app's spec. Call that function only
-// when the root is mounted.
-func (p *Pod) maker(app string, s spec.Spec) func() (spec.Container, error) {
+// maker returns a function that makes containers from an app's spec, and ends the lines of the log that an earlier
+// container has begun. Call that function only when the root is mounted.
+func (p *Pod) maker(app string, log appLog, s spec.Spec) func() (spec.Container, error) {
 	return func() (spec.Container, error) {
 		p.journal.EndLines(app)
+		log.EndLines()
 		mounts, err := rootfs.ResolveTargets(s.Root, s.Mounts)
 		if err != nil {
 			return nil, err
@@ -133,7 +136,7 @@ func (p *Pod) maker(app string, s spec.Spec) func() (spec.Container, error) {
 
 // handlerMaker returns a function that makes an event handler's containers. They are like the
 // app's, but have their own name and cgroup. The function is nil if the app has no such handler.
-func (p *Pod) handlerMaker(main spec.Spec, event string, args []string) func() (spec.Container, error) {
+func (p *Pod) handlerMaker(main spec.Spec, log appLog, event string, args []string) func() (spec.Container, error) {
 	if args == nil {
 		return nil
 	}
@@ -142,7 +145,7 @@ func (p *Pod) handlerMaker(main spec.Spec, event string, args []string) func() (
 	main.Name += "." + event
 	main.Cgroup += "." + event
 	main.Process = plan.Handler(main.Process, args)
-	return p.maker(app, main)
+	return p.maker(app, log, main)
 }
 
 // logStream is one stream of an app's log as an io.Writer.

@@ -156,6 +156,8 @@ type hangingLog chan struct{}
 
 func (hangingLog) Append(crilog.Stream, []byte) {}
 
+func (hangingLog) EndLines() {}
+
 func (l hangingLog) Close() error {
 	<-l
 	return nil

@@ -198,7 +198,7 @@ func (o *logOutput) write(e crilog.Entry) error {
 		_, _ = s.Write(e.Time.AppendFormat(s.AvailableBuffer(), "2006-01-02T15:04:05.000000000Z07:00 "))
 	}
 	_, err := s.Write(e.Text)
-	if !e.Partial {
+	if !e.Partial && (!e.Ended || o.timestamps) { // without times, the output is the app's, byte for byte
 		err = s.WriteByte('\n')
 	}
 	s.inside = e.Partial

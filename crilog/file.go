@@ -89,6 +89,28 @@ func (f *File) Append(s Stream, chunk []byte) {
 	f.failing = err != nil
 }
 
+// EndLines ends lines as Writer.EndLines does.
+func (f *File) EndLines() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range []Stream{Stdout, Stderr} {
+		if f.file == nil || !f.open[s] {
+			continue
+		}
+		f.followPath()
+		before, err := f.file.Stat()
+		if err == nil {
+			if _, err = f.file.Write(f.stamp.endRecord(time.Now(), s)); err != nil {
+				_ = f.file.Truncate(before.Size())
+			}
+		}
+		if err != nil {
+			f.countLost(s, 0)
+		}
+		f.open[s] = false
+	}
+}
+
 // followPath continues in the file that is now at the path, if it is another one.
 func (f *File) followPath() {
 	now, err := os.Lstat(f.path)

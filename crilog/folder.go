@@ -148,6 +148,22 @@ func repair(f *os.File) (int64, error) {
 	return size + 1, nil
 }
 
+// openLines reports which streams have a last record that is partial, in the end of a file of whole records. A file
+// that cannot be read has none.
+func openLines(f *os.File, size int64) (open [Stderr + 1]bool) {
+	tail := make([]byte, min(size, 2*maxRecord))
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return open
+	}
+	var p parser
+	for line := range bytes.Lines(tail) {
+		if e, ok := p.parse(bytes.TrimSuffix(line, []byte("\n")), false); ok {
+			open[e.Stream] = e.Partial
+		}
+	}
+	return open
+}
+
 // tornRecord reports whether b starts with a whole header of the writer's own form.
 func tornRecord(b []byte) bool {
 	if len(b) < headerLen || b[headerLen-1] != ' ' || b[tagAt-1] != ' ' {

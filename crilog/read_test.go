@@ -26,7 +26,7 @@ func (o *output) entry(e Entry) error {
 	}
 	for _, b := range []*bytes.Buffer{b, &o.all} {
 		b.Write(e.Text)
-		if !e.Partial {
+		if !e.Partial && !e.Ended {
 			b.WriteByte('\n')
 		}
 	}
@@ -183,7 +183,7 @@ func TestReadReturnsTheCallbacksError(t *testing.T) {
 func TestReadReturnsTimeStreamAndText(t *testing.T) {
 	dir := writeFiles(t, "2026-11-21T05:00:01.5+02:00 stderr P some text\n")
 	err := Read(t.Context(), dir, all, func(e Entry) error {
-		want := Entry{second(1).Add(time.Second / 2), Stderr, true, []byte("some text")}
+		want := Entry{second(1).Add(time.Second / 2), Stderr, true, []byte("some text"), false}
 		if diff := cmp.Diff(want, e); diff != "" {
 			t.Errorf("entry differs (-want +got):\n%s", diff)
 		}

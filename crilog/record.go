@@ -15,10 +15,15 @@
 // F says that the app wrote a newline after the text, P that it did not:
 // the next record of the same stream continues the line. (Kubernetes, CRI
 // logging design.) The text is the app's, any byte but a newline.
+//
+// When the processes that wrote a line have ended without a newline, a record ends it, for the format's readers, and
+// adds nothing to what the app wrote: an F without text. Its time has the offset +00:00 in place of Z, which no other
+// reader tells apart.
 package crilog
 
 import (
 	"bytes"
+	"slices"
 	"time"
 )
 
@@ -46,16 +51,20 @@ func (s Stream) String() string {
 type Entry struct {
 	Time   time.Time // when the writer got it, UTC
 	Stream Stream
-	// Partial says that no newline followed Text.
+	// Partial says that no newline followed Text, and that the stream's next entry continues the line.
 	Partial bool
 	// Text is without the newline. It is valid until the callback returns.
 	Text []byte
+	// Ended says that the line ended without a newline. Text is empty.
+	Ended bool
 }
 
 const (
 	stampLen  = len("2006-01-02T15:04:05.000000000Z")
 	headerLen = stampLen + len(" stdout F ")
 	tagAt     = headerLen - 2
+	// endOffset marks a record that ends a line without a newline.
+	endOffset = "+00:00"
 	// maxText is the longest text of one record that the writer makes, in bytes.
 	maxText = 64 << 10
 	// maxRecord is the longest record the reader takes, newline included.
@@ -91,6 +100,13 @@ func (t *stamp) header(now time.Time, s Stream) (h [headerLen]byte) {
 	return h
 }
 
+// endRecord returns the record that ends a line of the stream without a newline.
+func (t *stamp) endRecord(now time.Time, s Stream) []byte {
+	header := t.header(now, s)
+	record := slices.Concat(header[:stampLen-1], []byte(endOffset), header[stampLen:])
+	return append(record, '\n')
+}
+
 // parser reads records. It remembers the last time it parsed, because all
 // records of one read carry the same.
 type parser struct {
@@ -122,6 +138,7 @@ func (p *parser) parse(line []byte, torn bool) (Entry, bool) {
 	}
 	e.Partial = tag[0] == 'P' || torn
 	e.Text = text
+	e.Ended = !e.Partial && len(text) == 0 && bytes.HasSuffix(when, []byte(endOffset))
 	e.Time, ok = p.when(when)
 	return e, ok
 }

@@ -29,6 +29,7 @@ func (w *Writer) openNewest() error {
 		return errors.Join(err, f.Close())
 	}
 	w.file, w.size = f, size
+	w.open = openLines(f, size)
 	return w.removeOld(numbers, w.opts.MaxFiles)
 }
 

@@ -72,10 +72,9 @@ var buffers = sync.Pool{ //nolint:gochecknoglobals // sync.Pool is made to be sh
 // bufferSize takes a read of 64 KiB in lines of 41 bytes or more, as records.
 const bufferSize = 128 << 10
 
-// Open makes dir if it is missing, takes its writer's lock, and continues the newest
-// file: its size counts towards the limit, and its end is repaired if a crash tore
-// it. A second writer of the same folder is an error. A full disk is not: the Writer
-// keeps trying.
+// Open makes dir if it is missing, takes its writer's lock, and continues the newest file: its size counts towards
+// the limit, its end is repaired if a crash tore it, and its lines without a newline are ended. A second writer of
+// the same folder is an error. A full disk is not: the Writer keeps trying.
 func Open(dir string, opts Options) (*Writer, error) {
 	w := &Writer{dir: dir, opts: opts.withDefaults(), now: time.Now}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -92,6 +91,7 @@ func Open(dir string, opts Options) (*Writer, error) {
 		}
 		w.failed(w.now(), err)
 	}
+	w.EndLines()
 	return w, nil
 }
 
@@ -118,6 +118,39 @@ func (w *Writer) Append(s Stream, chunk []byte) {
 		return
 	}
 	w.recovered()
+}
+
+// EndLines ends the lines that have no newline: the processes that wrote them have ended. What is appended next
+// begins a line.
+func (w *Writer) EndLines() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range []Stream{Stdout, Stderr} {
+		now := w.now()
+		if w.lock == nil || !w.open[s] || !w.ready(now) {
+			continue
+		}
+		if err := w.endLine(now, s); err != nil {
+			w.failed(now, err)
+			w.countLost(s, 0)
+		}
+	}
+}
+
+// endLine writes the record that ends a line.
+func (w *Writer) endLine(now time.Time, s Stream) error {
+	record := w.stamp.endRecord(now, s)
+	if w.size+int64(len(record)) > w.opts.MaxSize {
+		if err := w.rotate(); err != nil {
+			return err
+		}
+	}
+	if _, err := writeAt(w.file, record, w.size); err != nil {
+		return errors.Join(fmt.Errorf("write log: %w", err), truncate(w.file, w.size))
+	}
+	w.size += int64(len(record))
+	w.open[s] = false
+	return nil
 }
 
 // Close ends the log: its followers reach its end. It may be called more than

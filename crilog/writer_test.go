@@ -35,7 +35,7 @@ func onDisk(t *testing.T, dir string) map[Stream]string {
 				t.Fatalf("file %d: no record: %.100q", n, line)
 			}
 			text[e.Stream] = append(text[e.Stream], e.Text...)
-			if !e.Partial {
+			if !e.Partial && !e.Ended {
 				text[e.Stream] = append(text[e.Stream], '\n')
 			}
 		}
