@@ -53,7 +53,7 @@ func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, e
 
 func (f *Fetcher) keychain() authn.Keychain {
 	if f.Keychain == nil {
-		return authn.DefaultKeychain
+		return savedCredentials()
 	}
 	return f.Keychain
 }
