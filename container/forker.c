@@ -13,6 +13,9 @@
  *	                       direct_fork(): clone3(2) ───────────────► has these files
  *	              ◄─────── closes them
  *
+ * A child with mounts of its own begins with a copy of the thread's mount namespace. The supervisor's has a root for each
+ * app, which each start would copy, walk and unmount. So the thread is in a namespace with /proc alone.
+ *
  * It is C, because the Go runtime takes its own descriptors to be those of each of its threads (netpoll). It ends with
  * the runtime and not before, and blocks signals.
  */
@@ -29,6 +32,8 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define UNSHARE 2 /* CLOSE_RANGE_UNSHARE */
@@ -50,11 +55,47 @@ static void await(sem_t *s)
 		;
 }
 
+/* Moves a detached mount onto a path. */
+static int attach(int mount, const char *path)
+{
+	return (int)syscall(SYS_move_mount, mount, "", AT_FDCWD, path, FROM_DESCRIPTOR);
+}
+
+/* Makes the root a new file system with the process's /proc alone. The descriptors are the thread's first. */
+static int enter_empty_root(void)
+{
+	enum { CLOEXEC = 1, CREATE = 6 }; /* fsopen(2), fsconfig(2), fsmount(2) */
+	int proc = (int)syscall(SYS_open_tree, AT_FDCWD, "/proc", TREE_CLONE | O_CLOEXEC);
+	int fs = (int)syscall(SYS_fsopen, "tmpfs", CLOEXEC), root;
+
+	if (proc < 0 || fs < 0 || syscall(SYS_fsconfig, fs, CREATE, NULL, NULL, 0) < 0)
+		return -1;
+	root = (int)syscall(SYS_fsmount, fs, CLOEXEC, 0);
+	if (root < 0 || mkdirat(root, "proc", 0555) < 0 || attach(root, "/") < 0 || fchdir(root) < 0 || attach(proc, "proc") < 0)
+		return -1;
+	/* The old root lies on top of the new one then (pivot_root(2), NOTES). */
+	return syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ? -1 : chdir("/");
+}
+
+/* Gives the thread a mount namespace of its own, before it has a descriptor to keep. */
+static int leave_mounts(void)
+{
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_PRIVATE | MS_REC, NULL) < 0 || enter_empty_root() < 0)
+		return -errno;
+	return 0;
+}
+
 /* Gives the thread an empty table, and opens the process, from which it copies. */
 static int leave_table(struct forker *f)
 {
+	int result;
+
 	if (syscall(SYS_close_range, 0, ~0U, UNSHARE) < 0)
 		return -errno;
+	result = leave_mounts();
+	syscall(SYS_close_range, 0, ~0U, 0);
+	if (result < 0)
+		return result;
 	f->self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	return f->self < 0 ? -errno : 0;
 }

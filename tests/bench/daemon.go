@@ -97,8 +97,9 @@ func (p *pod) boot(control *os.File) error {
 	if err != nil {
 		return err
 	}
-	if len(p.processes()) < 2 {
-		return errors.New("the stager ended instead of becoming ready")
+	// Not processes: the kernel takes the square of a pod's apps to list them.
+	if supervisors, err := children(p.cmd.Process.Pid); err != nil || len(supervisors) == 0 {
+		return errors.Join(errors.New("the stager ended instead of becoming ready"), err)
 	}
 	return nil
 }
