@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -446,5 +447,48 @@ func TestSandboxesAreListedAsTheyWereMade(t *testing.T) {
 	}
 	if _, err := other.createContainer(other.script("true")); err == nil || !strings.Contains(err.Error(), "not ready") {
 		t.Errorf("container in a sandbox that is stopped: %v", err)
+	}
+}
+
+// A privileged container with the host's /sys, or a part of it, gets no cgroups of its own there: the host's mount table
+// stays as it was.
+func TestSysOfTheHostGetsNoMounts(t *testing.T) {
+	p := newPod(t)
+	if err := unix.Mount("", "/sys", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	table := func() string {
+		t.Helper()
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var points []string
+		for line := range strings.Lines(string(mounts)) {
+			if point := strings.Fields(line)[4]; strings.HasPrefix(point, "/sys") {
+				points = append(points, point)
+			}
+		}
+		slices.Sort(points)
+		return strings.Join(points, " ")
+	}
+	before := table()
+	for _, path := range []string{"/sys", "/sys/fs", "/sys/fs/cgroup"} {
+		config := p.script("ls /sys/fs/cgroup; sleep 1000")
+		secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true })(config)
+		config.Mounts = []*runtimeapi.Mount{{
+			HostPath: path, ContainerPath: path, Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
+		}}
+		id := p.startNew(config)
+		surroundings.Eventually(t, "the container lists the host's cgroups", func() bool { return p.output(config) != "" })
+		if got := table(); got != before {
+			t.Errorf("%s: the host has the mounts %s, had %s", path, got, before)
+		}
+		if _, err := p.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Error(err)
+		}
+		if got := table(); got != before {
+			t.Errorf("%s: after the removal the host has the mounts %s, had %s", path, got, before)
+		}
 	}
 }
