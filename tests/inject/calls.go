@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -170,6 +171,22 @@ func memoryWord(n notification, argument int) (uint64, error) {
 		return 0, err
 	}
 	return binary.NativeEndian.Uint64(word), nil
+}
+
+// memoryText returns the text at which an argument points, "" if it does not.
+func memoryText(n notification, argument int) string {
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", n.tid))
+	if err != nil || n.args[argument] < 1<<12 || n.args[argument] > 1<<62 {
+		return ""
+	}
+	defer memory.Close()
+	data := make([]byte, 200)
+	got, _ := memory.ReadAt(data, int64(n.args[argument])) // a page may end before
+	text, _, _ := strings.Cut(string(data[:max(got, 0)]), "\x00")
+	if strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		return ""
+	}
+	return text
 }
 
 // isFile reports whether the first argument is the descriptor of a regular file.

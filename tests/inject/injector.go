@@ -76,10 +76,10 @@ func (s selection) matches(name string) bool {
 type injector struct {
 	calls map[uint32]call
 
-	mutex   sync.Mutex
-	counts  map[place]int // guarded by mutex; calls so far, by role and call; nil while nothing counts
-	armed   *point        // guarded by mutex; nil once it is reached
-	reached bool          // guarded by mutex
+	mutex  sync.Mutex
+	counts map[place]int // guarded by mutex; calls so far, by role and call; nil while nothing counts
+	armed  *point        // guarded by mutex; nil once it is reached
+	hit    string        // guarded by mutex; describes the call of the point, "" before it is reached
 }
 
 func newInjector() *injector {
@@ -94,16 +94,17 @@ func newInjector() *injector {
 func (i *injector) begin(p *point) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
-	i.counts, i.armed, i.reached = map[place]int{}, p, false
+	i.counts, i.armed, i.hit = map[place]int{}, p, ""
 }
 
-// end counts no longer. It returns how often each role has made each call, and whether the point was reached.
-func (i *injector) end() (map[place]int, bool) {
+// end counts no longer. It returns how often each role has made each call, and the call of the point, "" if it was not
+// reached.
+func (i *injector) end() (map[place]int, string) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
 	counts := i.counts
 	i.counts, i.armed = nil, nil
-	return counts, i.reached
+	return counts, i.hit
 }
 
 func (i *injector) counting() bool {
@@ -123,10 +124,11 @@ func (i *injector) decide(n notification) (unix.Errno, bool) {
 		return 0, true
 	}
 	fault := i.count(place{role: r, call: name})
-	switch fault {
-	case "":
+	if fault == "" {
 		return 0, true
-	case killFault:
+	}
+	i.describe(n, name)
+	if fault == killFault {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.tid))
 		pid, numberErr := strconv.Atoi(field(string(status), "Tgid")[0])
 		return 0, err != nil || numberErr != nil || unix.Kill(pid, unix.SIGKILL) != nil
@@ -137,6 +139,23 @@ func (i *injector) decide(n notification) (unix.Errno, bool) {
 		}
 	}
 	return 0, true
+}
+
+// describe keeps the process, the name and the arguments of the point's call.
+func (i *injector) describe(n notification, name string) {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.tid))
+	text := fmt.Sprintf("%s of %q:", name, strings.ReplaceAll(string(line), "\x00", " "))
+	if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", n.tid, int32(n.args[0]))); err == nil {
+		text += " " + link
+	}
+	for at := range n.args[:4] {
+		if word := memoryText(n, at); word != "" {
+			text += fmt.Sprintf(" %q", word)
+		}
+	}
+	i.mutex.Lock()
+	defer i.mutex.Unlock()
+	i.hit = text
 }
 
 // count counts a call and returns the fault for it, "" for none.
@@ -152,7 +171,7 @@ func (i *injector) count(at place) string {
 		return ""
 	}
 	fault := i.armed.fault
-	i.armed, i.reached = nil, true
+	i.armed = nil
 	return fault
 }
 

@@ -31,8 +31,8 @@ type outcome struct {
 // settled is how long no call may be counted for an operation to be over: a monitor goes on after the command.
 const settled = 40 * time.Millisecond
 
-// act does the operation, counting. The fault is injected at a point, nil for none.
-func (w *world) act(op operation, p *point) (r result, counts map[place]int, reached bool) {
+// act does the operation, counting. The fault is injected at a point, nil for none; hit describes its call.
+func (w *world) act(op operation, p *point) (r result, counts map[place]int, hit string) {
 	w.injector.begin(p)
 	r = w.injected(op.act...)
 	total, since := w.injector.total(), time.Now()
@@ -42,8 +42,9 @@ func (w *world) act(op operation, p *point) (r result, counts map[place]int, rea
 		}
 		return time.Since(since) >= settled
 	})
-	counts, reached = w.injector.end()
-	return r, counts, reached
+	counts, hit = w.injector.end()
+	fmt.Fprintf(&w.record, "fault: %s\n", hit)
+	return r, counts, hit
 }
 
 // prepare makes the world ready for the operation.
@@ -161,8 +162,8 @@ func (w *world) try(op operation, p point, before []string) outcome {
 	if err := w.prepare(op); err != nil {
 		return outcome{wrong, "prepare: " + err.Error()}
 	}
-	r, _, reached := w.act(op, &p)
-	if !reached {
+	r, _, hit := w.act(op, &p)
+	if hit == "" {
 		if err := w.clear(op); err != nil {
 			return outcome{wrong, err.Error()}
 		}
