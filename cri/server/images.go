@@ -186,18 +186,17 @@ func (s *Server) RemoveImage(
 	if err != nil || found == nil {
 		return &runtimeapi.RemoveImageResponse{}, err
 	}
-	if _, err := s.images.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
-		return s.choose(all, importing, found.ID)
+	if _, err := s.images.Remove(ctx, func(all []*images.Image, imports images.Imports) ([]*images.Image, error) {
+		return s.choose(all, imports, found.ID)
 	}); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// choose chooses an image that no container uses, and the layers that no other image needs, unless one is being pulled:
-// then a later removal takes them. It removes the image from the index: when it has returned, the image may be pulled
-// again.
-func (s *Server) choose(all []*images.Image, importing bool, id string) ([]*images.Image, error) {
+// choose chooses an image that no container uses, and the layers that no other image needs, nor a pull that runs. It
+// removes the image from the index: when it has returned, the image may be pulled again.
+func (s *Server) choose(all []*images.Image, imports images.Imports, id string) ([]*images.Image, error) {
 	if err := s.checkUnused(id); err != nil {
 		return nil, err
 	}
@@ -210,10 +209,12 @@ func (s *Server) choose(all []*images.Image, importing bool, id string) ([]*imag
 			chosen = append(chosen, image)
 		}
 	}
-	if importing {
-		return chosen, nil
-	}
-	return append(chosen, images.Unneeded(all, chosen)...), nil
+	return append(chosen, unneeded(all, chosen, imports)...), nil
+}
+
+// unneeded returns the layers that no image needs when some have gone, nor a pull that runs.
+func unneeded(all, gone []*images.Image, imports images.Imports) []*images.Image {
+	return slices.DeleteFunc(images.Unneeded(all, gone), imports.Keep)
 }
 
 func (s *Server) checkUnused(id string) error {

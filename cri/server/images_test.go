@@ -221,8 +221,8 @@ func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
 		return r.ImageRef
 	}
 	id := pull()
-	if _, err := s.images.Remove(t.Context(), func(all []*images.Image, importing bool) ([]*images.Image, error) {
-		chosen, err := s.choose(all, importing, id)
+	if _, err := s.images.Remove(t.Context(), func(all []*images.Image, imports images.Imports) ([]*images.Image, error) {
+		chosen, err := s.choose(all, imports, id)
 		if found, _ := s.index.Find(id); found != nil || len(chosen) != 1 {
 			t.Errorf("%v, %v", found, chosen)
 		}

@@ -55,7 +55,7 @@ func (s *Server) pull(ctx context.Context, fetcher *sources.Fetcher, ref imagein
 	if id, err := s.nameStored(ref, digest); id != "" || err != nil {
 		return id, err
 	}
-	release, err := s.images.KeepLayers() // the image is no leftover of a pull until the index has it
+	release, err := s.images.Importing() // the image is no leftover of a pull until the index has it
 	if err != nil {
 		return "", err
 	}

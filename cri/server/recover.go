@@ -121,8 +121,8 @@ func (s *Server) removePulled(ctx context.Context) {
 // removeStrayImages removes images that a killed pull has not indexed, unused layers, and the index entries of missing
 // images. It removes nothing while an import runs: the index may not have its image yet.
 func (s *Server) removeStrayImages(ctx context.Context) (importing bool, err error) {
-	_, err = s.images.Remove(ctx, func(all []*images.Image, imports bool) (chosen []*images.Image, err error) {
-		if importing = imports; importing {
+	_, err = s.images.Remove(ctx, func(all []*images.Image, imports images.Imports) (chosen []*images.Image, err error) {
+		if importing = imports.Running; importing {
 			return nil, nil
 		}
 		known, err := s.index.All()
@@ -140,7 +140,7 @@ func (s *Server) removeStrayImages(ctx context.Context) (importing bool, err err
 				err = errors.Join(err, s.index.Remove(image.ID))
 			}
 		}
-		return append(chosen, images.Unneeded(all, chosen)...), err
+		return append(chosen, unneeded(all, chosen, imports)...), err
 	})
 	return importing, err
 }

@@ -21,7 +21,7 @@ func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.imageStore().Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	_, err = d.imageStore().Remove(ctx, func(all []*images.Image, imports images.Imports) ([]*images.Image, error) {
 		i := slices.IndexFunc(all, func(image *images.Image) bool { return image.ID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("%w: %s", images.ErrNotFound, id)
@@ -30,35 +30,34 @@ func (d *Daemon) RemoveImage(ctx context.Context, ref string) error {
 		if err != nil {
 			return nil, err
 		}
-		if by := usedBy(all, all[i], inUse, importing); by != "" {
+		if by := usedBy(all, all[i], inUse, imports); by != "" {
 			return nil, fmt.Errorf("image %s: in use by %s", ref, by)
 		}
-		return withLayers(all, all[i:i+1], inUse, importing), nil
+		return withLayers(all, all[i:i+1], inUse, imports), nil
 	})
 	return err
 }
 
 // usedBy returns what needs an image, "" if it can be removed.
-func usedBy(all []*images.Image, image *images.Image, inUse map[string]string, importing bool) string {
+func usedBy(all []*images.Image, image *images.Image, inUse map[string]string, imports images.Imports) string {
 	switch by := images.NeededBy(all, image.ID); {
 	case inUse[image.ID] != "":
 		return inUse[image.ID]
 	case by != "":
 		return fmt.Sprintf("image %q", by)
-	case importing && image.IsLayer():
+	case imports.Keep(image):
 		return "an import that runs"
 	}
 	return ""
 }
 
-// withLayers returns images that are to be removed and the layers that nothing needs then.
-func withLayers(all, removed []*images.Image, inUse map[string]string, importing bool) []*images.Image {
+// withLayers returns images that are to be removed and the layers that nothing needs then, nor an import that runs.
+func withLayers(
+	all, removed []*images.Image, inUse map[string]string, imports images.Imports,
+) []*images.Image {
 	chosen := slices.Clone(removed)
-	if importing {
-		return chosen
-	}
 	for _, layer := range images.Unneeded(all, removed) {
-		if inUse[layer.ID] == "" && !slices.Contains(chosen, layer) {
+		if inUse[layer.ID] == "" && !slices.Contains(chosen, layer) && !imports.Keep(layer) {
 			chosen = append(chosen, layer)
 		}
 	}
@@ -73,12 +72,12 @@ func (d *Daemon) freeLayers(ctx context.Context, dry bool) (count int, err error
 	if err != nil || len(images.Unneeded(all, nil)) == 0 {
 		return 0, err
 	}
-	_, err = store.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	_, err = store.Remove(ctx, func(all []*images.Image, imports images.Imports) ([]*images.Image, error) {
 		inUse, err := d.imagesInUse()
 		if err != nil {
 			return nil, err
 		}
-		layers := withLayers(all, nil, inUse, importing)
+		layers := withLayers(all, nil, inUse, imports)
 		count = len(layers)
 		if dry {
 			return nil, nil

@@ -31,15 +31,16 @@ func (d *Daemon) PruneImages(ctx context.Context, o PruneOptions) ([]ImageName, 
 		return nil, err
 	}
 	var chosen []*images.Image
-	removed, err := store.Remove(ctx, func(all []*images.Image, importing bool) ([]*images.Image, error) {
+	removed, err := store.Remove(ctx, func(all []*images.Image, imports images.Imports) ([]*images.Image, error) {
 		inUse, err := d.imagesInUse()
 		if err != nil {
 			return nil, err
 		}
 		old := replacedImages(store, all, ring)
 		chosen = withLayers(all, prunable(all, func(image *images.Image) bool {
-			return inUse[image.ID] == "" && !image.IsLayer() && (old[image.ID] || o.All && !d.isNeeded(image))
-		}), inUse, importing)
+			return inUse[image.ID] == "" && !image.IsLayer() && !imports.Keep(image) &&
+				(old[image.ID] || o.All && !d.isNeeded(image))
+		}), inUse, imports)
 		if o.Dry {
 			return nil, nil
 		}

@@ -638,7 +638,7 @@ func unused() error { return nil }
 
 // removeOne removes an image unless check returns an error.
 func removeOne(s *Store, id string, check func() error) error {
-	_, err := s.Remove(context.Background(), func(all []*Image, _ bool) ([]*Image, error) {
+	_, err := s.Remove(context.Background(), func(all []*Image, _ Imports) ([]*Image, error) {
 		i := slices.IndexFunc(all, func(image *Image) bool { return image.ID == id })
 		if i < 0 {
 			return nil, ErrNotFound

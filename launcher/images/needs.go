@@ -1,6 +1,9 @@
 package images
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -89,12 +92,44 @@ func Unneeded(all, gone []*Image) []*Image {
 	return slices.DeleteFunc(layers, func(layer *Image) bool { return needed[layer.ID] })
 }
 
-// KeepLayers says, until release is called, that layers which no image needs may soon be needed: an import begins with
-// the layers. The function that Remove gets learns of it.
-func (s *Store) KeepLayers() (release func(), err error) {
+// Importing says, until release is called, that an import runs of which an image may be in the store that nothing names
+// yet. The function that Remove gets learns of it.
+func (s *Store) Importing() (release func(), err error) {
 	file, err := s.lockFile(".imports", unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
 	return func() { _ = file.Close() }, nil
+}
+
+// Keep returns an image that an import is about to need, and keeps it until release is called: the function that Remove
+// gets learns of it. An image that the store does not have is ErrNotFound.
+func (s *Store) Keep(id string) (image *Image, release func(), err error) {
+	unpin, err := s.Pin() // the image is not removed before it is locked
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unpin()
+	if image, err = s.Get(id); err != nil {
+		return nil, nil, err
+	}
+	dir, err := LockFolder(image.Dir, unix.LOCK_SH)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keep image %s: %w", id, err)
+	}
+	return image, func() { _ = dir.Close() }, nil
+}
+
+// Imports is what the function that Remove gets learns of imports that run.
+type Imports struct {
+	Running bool // between Importing and its release
+}
+
+// Keep reports whether an import keeps an image, see Store.Keep. An image that cannot be looked at counts as kept.
+func (Imports) Keep(image *Image) bool {
+	dir, err := LockFolder(image.Dir, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		_ = dir.Close()
+	}
+	return err != nil && !errors.Is(err, fs.ErrNotExist)
 }

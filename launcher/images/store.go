@@ -11,9 +11,10 @@
 //	    image.aci.asc  its signature
 //	.tmp-…/            an import or removal that runs, or one that was killed
 //	.lock              taken for short times, see lockStore
-//	.imports           locked while an import may need layers, see KeepLayers
+//	.imports           locked while an import runs, see Importing
 //
-// The folder itself is locked while a process needs the images in it, see Pin.
+// The folder itself is locked while a process needs the images in it, see Pin, and that of an image while an import
+// needs the image, see Keep.
 //
 // An image appears under its ID by one rename, complete, and disappears by one:
 // an import or removal that is killed never leaves a partial image. Several
@@ -265,11 +266,10 @@ func (s *Store) awaitUnpinned(ctx context.Context) (*os.File, error) {
 }
 
 // Remove removes the images that choose returns, of all that the store has, one after the other, and returns them.
-// importing says that an import may be about to need layers that no image needs. Choose is called while no process has
-// pinned the images or removes others; Remove waits for that until ctx ends. A removal that is killed has removed the
-// first ones.
+// Choose is called while no process has pinned the images or removes others; Remove waits for that until ctx ends. It
+// must not return an image that an import keeps. A removal that is killed has removed the first ones.
 func (s *Store) Remove(
-	ctx context.Context, choose func(all []*Image, importing bool) ([]*Image, error),
+	ctx context.Context, choose func(all []*Image, imports Imports) ([]*Image, error),
 ) ([]*Image, error) {
 	var aside []*tempDir
 	defer func() { // without the lock: it may take long
@@ -290,7 +290,7 @@ func (s *Store) Remove(
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := choose(all, importing != nil)
+	chosen, err := choose(all, Imports{Running: importing != nil})
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -31,8 +30,8 @@ type blobs func(what, digest string, size int64) (file *os.File, done func(), er
 
 // parts are what an image of Docker or OCI consists of.
 type parts struct {
-	config func() (*v1.ConfigFile, error)                   // reads it: no import keeps it while it waits for a server
-	layers []func() (file *os.File, done func(), err error) // the lowest first
+	config func() (*v1.ConfigFile, error) // reads it: no import keeps it while it waits for a server
+	layers []layer                        // the lowest first
 }
 
 // reference is a name that an image has.
@@ -88,8 +87,8 @@ func readDocument[T any](what string, of v1.Descriptor, open blobs, parse func(i
 	return document, nil
 }
 
-// partsOf returns the parts of an image; openConfig and open open its files.
-func partsOf(manifest *v1.Manifest, openConfig, open blobs) (p parts, err error) {
+// partsOf returns the parts of an image; openConfig opens its configuration.
+func partsOf(manifest *v1.Manifest, openConfig blobs, layerOf func(v1.Descriptor) layer) (p parts, err error) {
 	if kind := manifest.Config.MediaType; !kind.IsConfig() { // registries also keep what is no image, such as charts
 		return p, fmt.Errorf("not an image: %q is not the media type of an image's configuration", kind)
 	}
@@ -100,12 +99,11 @@ func partsOf(manifest *v1.Manifest, openConfig, open blobs) (p parts, err error)
 	p.config = func() (*v1.ConfigFile, error) {
 		return readDocument("configuration", of, openConfig, v1.ParseConfigFile)
 	}
-	for _, layer := range manifest.Layers {
-		if !layer.MediaType.IsLayer() {
-			return p, fmt.Errorf("media type %q is not a layer's", layer.MediaType)
+	for _, d := range manifest.Layers {
+		if !d.MediaType.IsLayer() {
+			return p, fmt.Errorf("media type %q is not a layer's", d.MediaType)
 		}
-		digest, size := layer.Digest.String(), layer.Size
-		p.layers = append(p.layers, func() (*os.File, func(), error) { return open(shortDigest(digest), digest, size) })
+		p.layers = append(p.layers, layerOf(d))
 	}
 	return p, nil
 }
@@ -122,14 +120,10 @@ func (f *Fetcher) assemble(ctx context.Context, p parts, names ...reference) ([]
 		return nil, fmt.Errorf("%d layers and %d digests of layers; want as many of both, and at most %d", len(p.layers),
 			len(digests), maxLayers)
 	}
-	release, err := f.Store.KeepLayers()
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	s := stack{fetcher: f}
-	for i, open := range p.layers {
-		if err := s.add(ctx, open, digests[i].String()); err != nil {
+	defer s.release()
+	for i, l := range p.layers {
+		if err := s.add(ctx, l, digests[i].String()); err != nil {
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(p.layers), err)
 		}
 	}
@@ -163,84 +157,4 @@ func (s *stack) top(ctx context.Context, config *v1.ConfigFile, r reference) (*i
 	return s.store(ctx, document, func(w *layerWriter) error {
 		return errors.Join(w.folder("."), w.missingFolder(config.Config.WorkingDir))
 	})
-}
-
-// stack are the layers of an image that are in the store, the lowest first.
-type stack struct {
-	fetcher *Fetcher
-	chain   string // identifies the layers so far: OCI's ChainID, but for the first
-	layers  []*images.Image
-}
-
-// add puts a layer on top: an image in the store, or a layer that add converts and imports.
-func (s *stack) add(ctx context.Context, open func() (*os.File, func(), error), diffID string) error {
-	sum := sha256.Sum256([]byte(s.chain + " " + diffID))
-	s.chain = hex.EncodeToString(sum[:])
-	image := s.fetcher.known("layers", s.chain)
-	if image == nil {
-		part, err := s.fetcher.lockPart(ctx, s.chain)
-		if err != nil {
-			return err
-		}
-		defer removePart(part)
-		image = s.fetcher.known("layers", s.chain) // by another import, for which this one has waited
-	}
-	if image != nil {
-		s.layers = append(s.layers, image)
-		return nil
-	}
-	file, done, err := open()
-	if err != nil {
-		return err
-	}
-	defer done()
-	if image, err = s.convert(ctx, file, diffID); err != nil {
-		return err
-	}
-	s.layers = append(s.layers, image)
-	return s.fetcher.remember("layers", s.chain, image)
-}
-
-// convert imports a layer's file as an image of its own.
-func (s *stack) convert(ctx context.Context, file *os.File, diffID string) (*images.Image, error) {
-	release, err := s.fetcher.Memory.layer(ctx, file)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	marks, err := scan(ctx, file, diffID)
-	if err != nil {
-		return nil, err
-	}
-	return s.store(ctx, layerManifest(s.chain), func(w *layerWriter) error {
-		w.marks = marks
-		return w.layer(ctx, file, diffID)
-	})
-}
-
-// store imports an image that write writes, after its manifest.
-func (s *stack) store(ctx context.Context, document []byte, write func(*layerWriter) error) (*images.Image, error) {
-	out, in := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		w := newLayerWriter(in, s.layers)
-		defer w.below.Close()
-		err := errors.Join(w.manifest(document), write(w))
-		if err == nil {
-			err = w.tar.Close()
-		}
-		_ = in.CloseWithError(err)
-		written <- err
-	}()
-	image, err := s.fetcher.Store.ImportStream(ctx, out)
-	_ = out.CloseWithError(errors.New("the import has ended")) // the writer ends also if we failed
-	if writeErr := <-written; err == nil && writeErr != nil {
-		err = writeErr
-	}
-	return image, err
-}
-
-func shortDigest(digest string) string {
-	_, hex, _ := strings.Cut(digest, ":")
-	return hex[:min(len(hex), 12)]
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,7 +31,9 @@ type download struct {
 	digest string // "sha256:HEX" that the file must have; "" for any
 	size   int64  // that the file must have; -1 for any
 
-	signature bool // the file is one: at most maxSignature bytes
+	key       string      // of the downloads that are the same one; "" for the URL and the digest
+	unneeded  func() bool // is asked before the download; nil for false
+	signature bool        // the file is one: at most maxSignature bytes
 
 	report func(done, size int64) // of the progress; may be nil
 }
@@ -65,15 +66,27 @@ func (e brokenError) Unwrap() error { return e.error }
 // errChanged says that the server has another file now than before.
 var errChanged = errors.New("the file on the server has changed meanwhile")
 
-// get downloads a file, resuming an earlier download, and returns it open at its
-// start. Its name is locked; done removes it.
+// errUnneeded says that a download was not needed any more.
+var errUnneeded = errors.New("another import has brought the file")
+
+// get downloads a file, resuming an earlier download, and returns it open at its start. Its name is locked; done
+// removes it. While another process downloads the same file, get waits, and then resumes the download if it is still
+// needed. If the other's server is too slow, get downloads the file itself.
 func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func(), err error) {
 	if err := f.tooLarge(d, d.size); err != nil {
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
-	file, err = f.lockPart(ctx, d.url+"\n"+d.digest)
+	file, err = f.lockPart(ctx, cmp.Or(d.key, d.url+"\n"+d.digest), d.size)
+	shared := !errors.Is(err, errStalled)
+	if !shared {
+		file, err = os.CreateTemp(f.Cache, ".part-")
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
+	}
+	if d.unneeded != nil && d.unneeded() {
+		removePart(file)
+		return nil, nil, errUnneeded
 	}
 	if d.report == nil {
 		d.report = func(int64, int64) {}
@@ -82,19 +95,13 @@ func (f *Fetcher) get(ctx context.Context, d download) (file *os.File, done func
 		err = check(ctx, d, file)
 	}
 	if err != nil {
-		if !temporary(ctx, err) {
+		if !shared || !temporary(ctx, err) {
 			_ = os.Remove(file.Name())
 		}
 		_ = file.Close()
 		return nil, nil, fmt.Errorf("download %s: %w", d.what, err)
 	}
 	return file, func() { removePart(file) }, nil
-}
-
-// removePart removes what lockPart has locked, and unlocks it.
-func removePart(file *os.File) {
-	_ = os.Remove(file.Name())
-	_ = file.Close()
 }
 
 // temporary reports whether another attempt may succeed where this one has failed.
@@ -117,56 +124,6 @@ func temporary(ctx context.Context, err error) bool {
 		errors.Is(err, errChanged) || errors.As(err, &operation) || os.IsTimeout(err)
 }
 
-// lockPart opens the file of a download that may have begun, or an empty one for a layer that is being imported, and
-// waits while another process works on it.
-func (f *Fetcher) lockPart(ctx context.Context, key string) (*os.File, error) {
-	path := f.cached("parts", key)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	for {
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		if err := lock(ctx, file); err != nil {
-			return nil, err
-		}
-		ours, err := file.Stat()
-		theirs, pathErr := os.Stat(path)
-		if err == nil && pathErr == nil && os.SameFile(ours, theirs) {
-			return file, nil
-		}
-		_ = file.Close() // the other process was done with it
-	}
-}
-
-// lock locks the file, or closes it and returns an error. If ctx ends, the file is closed as soon as the kernel has
-// locked it.
-func lock(ctx context.Context, file *os.File) error {
-	locked := make(chan error)
-	go func() {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		for errors.Is(err, unix.EINTR) {
-			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		}
-		select {
-		case locked <- err:
-		case <-ctx.Done():
-			_ = file.Close()
-		}
-	}()
-	select {
-	case err := <-locked:
-		if err != nil {
-			_ = file.Close()
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // retry resumes a download until it is whole, or has failed for good or too often. The pause doubles each time.
 func (f *Fetcher) retry(ctx context.Context, d download, file *os.File) error {
 	last := cmp.Or(f.attempts, defaultAttempts) - 1
@@ -187,8 +144,13 @@ func (f *Fetcher) resume(ctx context.Context, d download, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	if d.size >= 0 && have == d.size {
+	if d.size == 0 {
 		return nil
+	}
+	if have == d.size { // by another import, perhaps with other credentials: the server lets us have the last byte
+		if have--; file.Truncate(have) != nil {
+			return restart(file, errChanged)
+		}
 	}
 	request, err := requestRest(ctx, d, file, have)
 	if err != nil {

@@ -297,9 +297,9 @@ func (i dockerImage) parts(ctx context.Context, dir string) (parts, error) {
 		return config, readJSON(dir, i.Config, config)
 	}}
 	for _, file := range i.Layers {
-		p.layers = append(p.layers, func() (*os.File, func(), error) {
+		p.layers = append(p.layers, localLayer(func() (*os.File, func(), error) {
 			return openBlob(ctx, dir, file, "", -1) // its content has a digest in the configuration
-		})
+		}))
 	}
 	return p, nil
 }

@@ -40,7 +40,9 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 			if err != nil {
 				return parts{}, err
 			}
-			return partsOf(manifest, blob, blob)
+			return partsOf(manifest, blob, func(d v1.Descriptor) layer {
+				return localLayer(func() (*os.File, func(), error) { return blob("", d.Digest.String(), d.Size) })
+			})
 		}})
 	}
 	return all, nil

@@ -31,7 +31,7 @@ func (f *Fetcher) useCache() (release func(), err error) {
 // forgetGone removes what the cache notes of images that the store does not have any more, as far as it can. Another
 // import may be writing a note: a replacement, whose name has a dot, is not whole yet, see jsonfile.Replace.
 func (f *Fetcher) forgetGone() {
-	for _, kind := range []string{"refs", "layers"} {
+	for _, kind := range []string{"refs", "layers", "blobs"} {
 		for _, note := range inCache(f.Cache, kind+"/*") {
 			if id, err := os.ReadFile(note); err == nil && filepath.Ext(note) == "" && !f.Store.Has(string(id)) {
 				_ = os.Remove(note)

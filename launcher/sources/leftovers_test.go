@@ -72,7 +72,7 @@ func TestNotesOfImagesThatAreGoneAreRemoved(t *testing.T) {
 		return path
 	}
 	importSized(1)
-	if _, err := f.Store.Remove(t.Context(), func(all []*images.Image, _ bool) ([]*images.Image, error) { return all, nil }); err != nil {
+	if _, err := f.Store.Remove(t.Context(), func(all []*images.Image, _ images.Imports) ([]*images.Image, error) { return all, nil }); err != nil {
 		t.Fatal(err)
 	}
 	written := f.cached("refs", "of another import") + ".new-1" // and not yet renamed

@@ -36,19 +36,48 @@ func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, e
 	}
 	report := f.progress(text)
 	defer report(1, 1)
-	blob := func(what, digest string, size int64) (*os.File, func(), error) {
-		return f.get(ctx, download{
-			client: r.client, what: what, digest: digest, size: size, report: ofAll(manifest.Layers, digest, report),
-			url: r.url("blobs", digest),
-		})
+	open := func(what, digest string, size int64) (*os.File, func(), error) {
+		return f.get(ctx, r.download(what, digest, size))
 	}
-	config := &keptDocument{ctx: ctx, open: blob, memory: f.Memory}
+	config := &keptDocument{ctx: ctx, open: open, memory: f.Memory}
 	defer config.close()
-	p, err := partsOf(manifest, config.reopen, blob)
+	p, err := partsOf(manifest, config.reopen, func(d v1.Descriptor) layer {
+		one := r.download(shortDigest(d.Digest.String()), d.Digest.String(), d.Size)
+		one.report = ofAll(manifest.Layers, one.digest, report)
+		return layer{
+			blob: one.key, granted: func() bool { return r.grants(ctx, one.url) },
+			open: func(unneeded func() bool) (*os.File, func(), error) {
+				one.unneeded = unneeded
+				return f.get(ctx, one)
+			},
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	return f.assemble(ctx, p, reference{cmp.Or(f.Name, r.Name()), ref.Identifier()})
+}
+
+// download is that of a blob. A registry has one blob of a digest, whatever the repositories are called.
+func (r *repository) download(what, digest string, size int64) download {
+	return download{
+		client: r.client, url: r.url("blobs", digest), key: r.RegistryStr() + "\n" + digest,
+		what: what, digest: digest, size: size,
+	}
+}
+
+// grants reports whether the registry lets the client have a blob.
+func (r *repository) grants(ctx context.Context, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return false // a download says why
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }
 
 func (f *Fetcher) keychain() authn.Keychain {

@@ -295,7 +295,7 @@ func newProxy(t *testing.T, r registry, spoil func(n int32, response *http.Respo
 	forward.FlushInterval = -1
 	forward.ErrorLog = log.New(io.Discard, "", 0)
 	forward.ModifyResponse = func(response *http.Response) error {
-		if !strings.Contains(response.Request.URL.Path, "/blobs/") || response.StatusCode >= 300 {
+		if !strings.Contains(response.Request.URL.Path, "/blobs/") || response.StatusCode >= 300 || response.Request.Method != http.MethodGet {
 			return nil
 		}
 		p.bytes.Add(response.ContentLength)

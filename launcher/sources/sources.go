@@ -13,6 +13,7 @@
 //
 //	refs/HASH      the ID of the image that a source has been imported as
 //	layers/HASH    the ID of the image that a chain of layers has been imported as
+//	blobs/HASH     the same of a chain and the blob from which a registry has brought its last layer
 //	parts/HASH     a download that has begun, or nothing for a layer, locked while a process works on it
 //	.archive-…     the files of an archive, while it is imported
 //	.import-…      an image of a web server with its signature, while it is imported
