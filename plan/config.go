@@ -37,6 +37,7 @@ type Config struct {
 	VolumeFlags          []VolumeFlag // of all host volumes
 	VolumePropagation    map[string]spec.Propagation
 	DeviceVolumes        []string // the host volumes that may be devices; nil for all
+	PodVolumes           []string // the empty volumes whose folders the daemon has made for this pod
 	Log                  LogConfig
 }
 
@@ -121,6 +122,7 @@ func settings(drivers []string) []setting {
 			return listOf(v, &c.Forbid, PowerPrivileged, PowerCapabilities, PowerSeccomp, PowerHostNamespaces)
 		}},
 		{"volumeFlags", func(c *Config, v json.RawMessage) error { return listOf(v, &c.VolumeFlags, FlagNoSuid, FlagNoDev) }},
+		{"podVolumes", func(c *Config, v json.RawMessage) error { return volumeNames(v, &c.PodVolumes) }},
 		{"deviceVolumes", func(c *Config, v json.RawMessage) error { return volumeNames(v, &c.DeviceVolumes) }},
 		{"volumePropagation", func(c *Config, v json.RawMessage) error { return propagations(v, &c.VolumePropagation) }},
 		{"log.driver", func(c *Config, v json.RawMessage) error { return oneOf(v, &c.Log.Driver, LogToFiles, LogToJournal) }},

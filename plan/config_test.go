@@ -57,6 +57,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{"propagations", `{"volumePropagation": {"A": "private", "b": "slave"}}`, with(func(c *Config) {
 			c.VolumePropagation = map[string]spec.Propagation{"A": spec.Apart, "b": spec.ToContainer}
 		}), nil},
+		{"volumes of the pod", `{"podVolumes": ["a", "b"]}`, with(func(c *Config) { c.PodVolumes = []string{"a", "b"} }), nil},
 		{"no devices", `{"deviceVolumes": []}`, with(func(c *Config) { c.DeviceVolumes = []string{} }), nil},
 		{"flags of volumes", `{"volumeFlags": ["nodev"]}`, with(func(c *Config) { c.VolumeFlags = []VolumeFlag{FlagNoDev} }), nil},
 		{"user namespace", `{"userNamespace": {"hostID": 7, "size": 10}}`, with(func(c *Config) { c.UserNamespace = UserNamespace{7, 10} }), nil},
@@ -100,6 +101,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 		{"read-only root", `{"readOnlyPaths": ["//."]}`, `must be a list of absolute paths below /`},
 		{"propagations a word", `{"volumePropagation": "shared"}`, `stagerConfig.volumePropagation: "shared": must be an object`},
 		{"unknown propagation", `{"volumePropagation": {"v": "both"}}`, `volume "v": must be "slave", "private" or "shared"`},
+		{"volumes of the pod a word", `{"podVolumes": "a"}`, `stagerConfig.podVolumes: "a": must be a list of volumes' names`},
 		{"devices a word", `{"deviceVolumes": "disk"}`, `stagerConfig.deviceVolumes: "disk": must be a list of volumes' names`},
 		{"unknown flag", `{"volumeFlags": ["noexec"]}`, `stagerConfig.volumeFlags: ["noexec"]: must be a list of "nosuid", "nodev"`},
 		{"duration a number", `{"gracePeriod": 10}`, `stagerConfig.gracePeriod: 10: must be a duration`},

@@ -30,8 +30,9 @@ type EmptyVolume struct {
 	Mode     uint32 // permission, set-ID and sticky bits, as in chmod(2)
 	UID, GID int
 
-	// Given is the path at which a daemon mounts a folder of its own, with mode and owner, for a volume of the pod. If it
-	// has, that folder is the volume. "" for a volume of one mount.
+	// Given is the path of the folder that is the volume, with its mode and owner: the daemon has made it for this pod,
+	// says stagerConfig.podVolumes. "" for a new folder: a daemon may mount one of its own for each volume that the pod
+	// names, which earlier pods have used, and other pods use now.
 	Given string
 
 	// FromImage says that the pod asks for no mode and owner: if an app's image has a folder at the target of the mount,
@@ -234,7 +235,7 @@ func (p *mountPlan) add(app string, r request, c Config, privileged bool) error 
 		Recursive: true,
 	}
 	if v.Kind == "empty" {
-		folder, err := emptyFolder(app, len(p.Empty), r)
+		folder, err := emptyFolder(app, len(p.Empty), r, c)
 		if err != nil {
 			return err
 		}
@@ -276,14 +277,15 @@ func saysNothing(v types.Volume) bool {
 
 // emptyFolder returns the folder of the app's nth empty volume. The pod's apps share a volume
 // of the pod. A mount's own volume is not shared, even with another of the same name.
-func emptyFolder(app string, n int, r request) (EmptyVolume, error) {
+func emptyFolder(app string, n int, r request, c Config) (EmptyVolume, error) {
 	e := EmptyVolume{
 		Path: path.Join(names.EmptyVolumesDir, "pod", r.volume.Name.String()), Mode: 0o755,
-		Given:     path.Join(names.VolumesDir, r.volume.Name.String()),
 		FromImage: saysNothing(r.volume),
 	}
-	if r.own {
-		e.Given = ""
+	switch name := r.volume.Name.String(); {
+	case !r.own && slices.Contains(c.PodVolumes, name):
+		e.Given = path.Join(names.VolumesDir, name)
+	case r.own:
 		e.Path = path.Join(names.EmptyVolumesDir, "app", app, fmt.Sprintf("%s-%d", r.volume.Name, n))
 	}
 	if r.volume.Mode != nil {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/appc/spec/schema"
@@ -39,6 +40,27 @@ func TestVolumeFlagsAreThoseOfHostVolumes(t *testing.T) {
 			if m.NoSuid != (own && test.noSuid) || m.NoDev != (own && test.noDev) {
 				t.Errorf("%s: %+v", name, m)
 			}
+		}
+	}
+}
+
+// A folder of the daemon is an empty volume only if the daemon says that it has made the folder for the pod, and never
+// the volume of one mount.
+func TestFoldersOfTheDaemonAreTheNamedVolumes(t *testing.T) {
+	empty := func(name types.ACName) types.Volume { return types.Volume{Name: name, Kind: "empty"} }
+	own := empty("b")
+	app := withMounts([]schema.Mount{mountOf("a", "/a"), mountOf("b", "/b"), {Volume: "b", Path: "/own", AppVolume: &own}}, nil)
+	for want, named := range map[string][]string{"||": nil, "|/volumes/b|": {"b", "c"}} {
+		p, err := planMounts(app, Config{PodVolumes: named}, false, []types.Volume{empty("a"), empty("b")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var given []string
+		for _, e := range p.Empty {
+			given = append(given, e.Given)
+		}
+		if got := strings.Join(given, "|"); got != want {
+			t.Errorf("%q: %s, want %s", named, got, want)
 		}
 	}
 }

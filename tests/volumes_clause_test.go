@@ -177,6 +177,44 @@ func TestEmptyVolumesAreNewForEachPod(t *testing.T) {
 	b.Refuse("uid", doc, "uid for host volume")
 }
 
+// A Kurma daemon mounts a folder for each volume of the pod, whatever its kind. Such a folder is an empty volume of the
+// pod only if the daemon says in stagerConfig that it has made the folder for the pod.
+func TestEmptyVolumesUnderADaemonThatMountsEachVolume(t *testing.T) {
+	clause.Covers(t, "C-VOL-12")
+	t.Parallel()
+	seven := 7
+	for _, made := range []bool{false, true} {
+		t.Run(fmt.Sprint(made), func(t *testing.T) {
+			t.Parallel()
+			b := suite.NewMachine(t)
+			app := suite.Shell("a", "ls -A /v; stat -c '%a %u %g' /v; touch /v/mine; echo done; exec sleep 1000")
+			app.Mounts = []any{harness.MountDoc{Volume: "v", Path: "/v"}}
+			pod := harness.PodOf(app)
+			pod.Volumes = []harness.VolumeDoc{{Name: "v", Kind: "empty", Mode: "1770", UID: &seven}}
+			doc, want, mine := harness.DocumentOf(pod, b.BusyboxLayer()), []string{"1770 7 0", "done"}, false
+			if made {
+				doc["stagerConfig"] = map[string]any{"gracePeriod": "1s", "podVolumes": []string{"v"}}
+				want, mine = []string{"earlier", "700 0 0", "done"}, true
+			}
+			d := b.Direct(doc, b.BusyboxLayer())
+			folder := d.Plan.Volumes["v"]
+			d.StartReady()
+			d.Sees("a", "done\n")
+			var have []string
+			for line := range strings.Lines(d.AppLog("a")) {
+				have = append(have, strings.TrimSpace(strings.SplitN(line, " ", 4)[3]))
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := os.Stat(filepath.Join(folder, "mine")); (err == nil) != mine {
+				t.Errorf("the daemon's folder has the app's file: %v, want %t", err, mine)
+			}
+			d.Stop()
+		})
+	}
+}
+
 // A mount point without a volume gets one for this app only, with a copy of what the image has there, new for each pod.
 // The log says so.
 func TestUnfilledMountPointGetsAnEmptyVolume(t *testing.T) {

@@ -12,8 +12,7 @@ import (
 )
 
 // MakeEmptyVolumes makes the folders of empty volumes that do not exist yet, with the mode and
-// owner of the volume regardless of the umask, or mounts the folder there that the daemon has given for the volume
-// (Kurma Stager Specification, /volumes).
+// owner of the volume regardless of the umask, or mounts the folder there that the daemon has made for the volume.
 func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 	for _, v := range volumes {
 		if err := os.MkdirAll(filepath.Dir(v.Path), 0o711); err != nil {
@@ -23,10 +22,8 @@ func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 		if errors.Is(err, os.ErrExist) {
 			continue
 		}
-		if err == nil && isFolder(v.Given) {
-			err = unix.Mount(v.Given, v.Path, "", unix.MS_BIND|unix.MS_REC, "")
-		} else if err == nil {
-			err = errors.Join(os.Chown(v.Path, v.UID, v.GID), unix.Chmod(v.Path, v.Mode))
+		if err == nil {
+			err = fillIn(v)
 		}
 		if err != nil {
 			return fmt.Errorf("make empty volume: %w", err)
@@ -35,7 +32,13 @@ func MakeEmptyVolumes(volumes []plan.EmptyVolume) error {
 	return nil
 }
 
-func isFolder(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.IsDir()
+// fillIn makes the new folder at the volume's path the volume.
+func fillIn(v plan.EmptyVolume) error {
+	if v.Given == "" {
+		return errors.Join(os.Chown(v.Path, v.UID, v.GID), unix.Chmod(v.Path, v.Mode))
+	}
+	if err := unix.Mount(v.Given, v.Path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s, which stagerConfig.podVolumes names: %w", v.Given, err)
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,7 @@ import (
 	"kurma.io/stager/plan"
 )
 
-// A volume is the folder that the daemon has given for it; without one it is a new folder with the volume's mode and owner.
+// A volume is the folder that the daemon has made for it; without one it is a new folder with the volume's mode and owner.
 func TestEmptyVolumesAreTheDaemonsFoldersOrNew(t *testing.T) {
 	dir := t.TempDir()
 	given := filepath.Join(dir, "given")
@@ -21,7 +22,7 @@ func TestEmptyVolumesAreTheDaemonsFoldersOrNew(t *testing.T) {
 	}
 	volumes := []plan.EmptyVolume{
 		{Path: filepath.Join(dir, "volumes/one"), Given: given, Mode: 0o755, UID: 5},
-		{Path: filepath.Join(dir, "volumes/two"), Given: filepath.Join(dir, "none"), Mode: 0o1777, UID: 5, GID: 6},
+		{Path: filepath.Join(dir, "volumes/two"), Mode: 0o1777, UID: 5, GID: 6},
 	}
 	done := make(chan error)
 	go func() {
@@ -44,5 +45,9 @@ func TestEmptyVolumesAreTheDaemonsFoldersOrNew(t *testing.T) {
 		if have := [3]uint32{stat.Mode &^ unix.S_IFMT, stat.Uid, stat.Gid}; have != want {
 			t.Errorf("%s has mode and owner %o, want %o", path, have, want)
 		}
+	}
+	missing := []plan.EmptyVolume{{Path: filepath.Join(dir, "volumes/three"), Given: filepath.Join(dir, "none")}}
+	if err := MakeEmptyVolumes(missing); !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "none") {
+		t.Errorf("a folder that the daemon has not made: %v", err)
 	}
 }

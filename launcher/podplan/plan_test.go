@@ -77,7 +77,7 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Name != "my-app-1" || string(m.StagerConfig) != `{"gracePeriod":"1s"}` {
+	if m.Name != "my-app-1" || string(m.StagerConfig) != `{"gracePeriod":"1s","podVolumes":["x"]}` {
 		t.Errorf("name %q, configuration %s", m.Name, m.StagerConfig)
 	}
 	if diff := cmp.Diff([]string{"/x", "-v"}, []string(m.Apps()[0].App.Exec)); diff != "" {

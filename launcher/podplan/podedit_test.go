@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/appc/spec/schema/types"
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/launcher/pods"
@@ -115,6 +116,28 @@ func TestPoliciesOfThePodAreInItsStagerConfig(t *testing.T) {
 		})
 	}
 	if _, err := stagerConfig(json.RawMessage(`[]`), Options{Restart: "always"}); err == nil {
+		t.Error("a list is accepted")
+	}
+}
+
+// The stager takes a folder of the launcher for an empty volume only if its stagerConfig names the volume.
+func TestEmptyVolumesOfThePodAreInItsStagerConfig(t *testing.T) {
+	volumes := []types.Volume{{Name: "a", Kind: "empty"}, {Name: "h", Kind: "host", Source: "/"}, {Name: "b", Kind: "empty"}}
+	for _, tt := range []struct {
+		config  string
+		volumes []types.Volume
+		want    string
+	}{
+		{``, nil, ``},
+		{`{"PodVolumes":["x"]}`, volumes[1:2], `{"PodVolumes":["x"]}`},
+		{``, volumes, `{"podVolumes":["a","b"]}`},
+		{`{"PodVolumes":["x"],"restart":"always"}`, volumes, `{"podVolumes":["a","b"],"restart":"always"}`},
+	} {
+		if got, err := withPodVolumes(json.RawMessage(tt.config), tt.volumes); err != nil || string(got) != tt.want {
+			t.Errorf("%s, %v, want %s", got, err, tt.want)
+		}
+	}
+	if _, err := withPodVolumes(json.RawMessage(`[]`), volumes); err == nil {
 		t.Error("a list is accepted")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/appc/spec/schema/types"
+
 	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
@@ -15,6 +17,10 @@ import (
 func (p *Planner) stagerManifest(d document, name string,
 	config json.RawMessage,
 ) (*manifest.Manifest, []pods.Layer, error) {
+	config, err := withPodVolumes(config, d.pod.Volumes)
+	if err != nil {
+		return nil, nil, err
+	}
 	m := &manifest.Manifest{
 		KurmaVersion:  kurmaVersion,
 		Name:          name,
@@ -38,7 +44,6 @@ func (p *Planner) stagerManifest(d document, name string,
 	if err := m.Validate(); err != nil { // it names the field, which encode does not
 		return nil, nil, err
 	}
-	var err error
 	d.pod.JSON, err = d.encode()
 	return m, layers, err
 }
@@ -72,11 +77,9 @@ func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error
 	if o.ExitPolicy == "" && o.DefaultExit == "" && o.Restart == "" {
 		return configured, nil
 	}
-	config := make(strictjson.Object)
-	if len(configured) > 0 && !strictjson.IsNull(configured) {
-		if err := json.Unmarshal(configured, &config); err != nil {
-			return nil, fmt.Errorf("read defaultStagerConfig: %w", err)
-		}
+	config, err := readConfig(configured)
+	if err != nil {
+		return nil, err
 	}
 	exit := o.ExitPolicy
 	if key, err := config.Key("exitPolicy"); err == nil && key == "" && exit == "" {
@@ -96,4 +99,36 @@ func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error
 		return configured, nil
 	}
 	return json.Marshal(config)
+}
+
+// withPodVolumes returns the stagerConfig of a pod with these volumes: it names the empty ones, whose folders package
+// pods makes for the pod.
+func withPodVolumes(config json.RawMessage, volumes []types.Volume) (json.RawMessage, error) {
+	var made []string
+	for _, v := range volumes {
+		if v.Kind == "empty" {
+			made = append(made, v.Name.String())
+		}
+	}
+	if len(made) == 0 {
+		return config, nil
+	}
+	object, err := readConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := object.Set("podVolumes", made); err != nil {
+		return nil, fmt.Errorf("set podVolumes of defaultStagerConfig: %w", err)
+	}
+	return json.Marshal(object)
+}
+
+func readConfig(configured json.RawMessage) (strictjson.Object, error) {
+	config := make(strictjson.Object)
+	if len(configured) > 0 && !strictjson.IsNull(configured) {
+		if err := json.Unmarshal(configured, &config); err != nil {
+			return nil, fmt.Errorf("read defaultStagerConfig: %w", err)
+		}
+	}
+	return config, nil
 }

@@ -85,8 +85,26 @@ func (b *Machine) Direct(manifest any, layers ...string) *Direct {
 	if err := os.Rename(path, filepath.Join(root, "manifest")); err != nil {
 		b.T.Fatal(err)
 	}
-	surroundings := daemon.Surroundings{Root: root, Layers: folders, Cgroup: b.Cgroup + "/direct"}
+	surroundings := daemon.Surroundings{Root: root, Layers: folders, Cgroup: b.Cgroup + "/direct", Volumes: b.folders(manifest)}
 	return &Direct{Machine: b, Plan: daemonPlan{Surroundings: surroundings, Exec: b.suite.Stager.Exec, Env: b.suite.Stager.Env}}
+}
+
+// folders returns the folders that a Kurma daemon mounts at /volumes: one for each volume that the manifest's pod names.
+// It has the folder of an empty volume since an earlier pod, whose file is in it, and does not look at mode and owner.
+func (b *Machine) folders(manifest any) map[string]string {
+	b.T.Helper()
+	document, _ := manifest.(Document)
+	pod, _ := document["pod"].(PodDoc)
+	all := make(map[string]string)
+	for _, v := range pod.Volumes {
+		if all[v.Name] = v.Source; v.Kind == "empty" {
+			all[v.Name] = b.Folder("daemon-volume-"+v.Name, 0o700)
+			if err := os.WriteFile(filepath.Join(all[v.Name], "earlier"), nil, 0o600); err != nil {
+				b.T.Fatal(err)
+			}
+		}
+	}
+	return all
 }
 
 // CopyFile copies a file, which everyone may execute.
