@@ -18,6 +18,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/internal/thread"
 )
 
 func TestHierarchiesAreFoundInTheMounts(t *testing.T) {
@@ -339,6 +341,36 @@ func TestKillEndsTheWholeTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A thread that could not leave the group does not have its own process killed.
+func TestKillSparesTheCallersProcess(t *testing.T) {
+	g := newGroup(t)
+	if err := g.Make(); err != nil {
+		t.Fatal(err)
+	}
+	entered, leave, ended := make(chan error), make(chan struct{}), make(chan struct{})
+	thread.Go(func() { // the thread, which is in the group, ends with the function
+		defer close(ended)
+		entrance, err := g.OpenEntrance()
+		if err == nil {
+			err = move(entrance.group)
+		}
+		entrance.Close()
+		entered <- err
+		<-leave
+	})
+	if err := <-entered; err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	close(leave)
+	<-ended
 	if err := g.Remove(); err != nil {
 		t.Error(err)
 	}

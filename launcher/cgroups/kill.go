@@ -20,7 +20,8 @@ const patience = 10 * time.Second
 // Kill ends every process of the group and of the groups below it: SIGKILL, freeze, SIGKILL
 // to processes that were forked meanwhile, thaw. It also thaws groups below that an app has
 // frozen, as a privileged one can: in a v1 hierarchy a frozen process does not end. A group
-// that is empty or does not exist is not an error.
+// that is empty or does not exist is not an error. The calling process is spared: a thread of it is still in the group
+// if Fork could not move the thread back.
 func (g *Group) Kill() error {
 	if err := g.signalAll(); err != nil {
 		return fmt.Errorf("kill cgroup %s: %w", g.Path, err)
@@ -36,6 +37,9 @@ func (g *Group) Kill() error {
 func (g *Group) signalAll() error {
 	pids, err := g.PIDs()
 	for _, pid := range pids {
+		if pid == os.Getpid() {
+			continue
+		}
 		if e := unix.Kill(pid, unix.SIGKILL); e != nil && e != unix.ESRCH {
 			err = errors.Join(err, fmt.Errorf("process %d: %w", pid, e))
 		}
