@@ -101,14 +101,19 @@ func Run(ctx context.Context, config Config, version string) error {
 func newServer(s *Server) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(reportUnary), grpc.ChainStreamInterceptor(reportStream),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxCallHeaders), grpc.MaxConcurrentStreams(maxCalls))
 	runtimeapi.RegisterRuntimeServiceServer(server, s)
 	runtimeapi.RegisterImageServiceServer(server, s)
 	return server
 }
 
-// maxMessage is what kubelet's client takes, in bytes.
-const maxMessage = 16 << 20
+// Limits of a connection.
+const (
+	maxMessage     = 16 << 20 // bytes of a message, as kubelet's client takes them
+	maxCallHeaders = 64 << 10 // bytes of a call's headers
+	maxCalls       = 1000     // at a time; kubelet makes some for each pod that starts or stops
+)
 
 // openState makes the folder dir, if need be, and returns its absolute path without symbolic links: a host volume, as
 // what is in it can be, has none.

@@ -20,6 +20,8 @@ const (
 	mediaType = "application/vnd.docker.plugins.v1.2+json"
 	// maxAnswer is the longest answer that is read, in bytes.
 	maxAnswer = 1 << 20
+	// maxHeaders is the longest header of an answer, in bytes.
+	maxHeaders = 64 << 10
 	// maxDriverWords is how much of a driver's error is reported, in bytes.
 	maxDriverWords = 1 << 10
 )
@@ -141,9 +143,10 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 func (t target) client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			TLSClientConfig:   t.tls,
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
+			DisableKeepAlives:      true,
+			MaxResponseHeaderBytes: maxHeaders,
+			TLSClientConfig:        t.tls,
+			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
