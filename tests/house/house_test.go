@@ -166,7 +166,7 @@ func readTable(t *testing.T) map[string]imports {
 // roomOf returns the room that a package is in, "" for none. Suites and commands are in none.
 func roomOf(t *testing.T, path string, rooms map[string]imports) string {
 	folder, ok := strings.CutPrefix(path, module(t)+"/")
-	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "supervisor/supervisortest", "waiter/helper/helpertest", "build/aci", "names/print", "cri/tests/client"}, folder) {
+	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "supervisor/supervisortest", "waiter/helper/helpertest", "build/aci", "names/print"}, folder) {
 		return ""
 	}
 	room := ""
