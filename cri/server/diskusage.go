@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -32,7 +34,7 @@ type diskUsage struct {
 const (
 	diskUsageAge  = 15 * time.Second       // before a size is found again
 	diskUsageWait = 200 * time.Millisecond // of a call for all first sizes: most layers take a few milliseconds
-	diskUsageMost = time.Minute            // for one measurement; the rest of a layer is left out
+	diskUsageMost = time.Minute            // for one measurement
 )
 
 // firstSizes returns until when a call that begins now waits for sizes that are not known yet.
@@ -93,54 +95,101 @@ type walk struct {
 	bytes  uint64
 	inodes uint64
 	linked map[inode]bool // the files of several names
+	// partial says that something is left out, so that an app could hide its files there.
+	partial bool
 }
 
 type inode struct{ dev, ino uint64 }
 
 const (
-	deepest    = 1_000   // folders in each other; each has a descriptor and names. What is below is left out
-	mostLinked = 1 << 20 // files of several names that count once; more count with each name
+	deepest    = 1_000   // folders in each other; each has a descriptor and names
+	mostLinked = 1 << 17 // files of several names that count once; more count with each name
+	mostLooks  = 3       // at a name that becomes a file whenever it is opened as a folder
 )
 
 // measure returns what folders have: the bytes of the blocks of their files, each once, and their number. The folders
-// may change meanwhile. A folder that is missing has nothing.
+// may change meanwhile. A folder that is missing has nothing. If the folders cannot be measured as a whole, measure
+// returns the most that they can have: all that is used of their file systems. So an app that hides its files from the
+// walk is over every limit that it could be over.
 func measure(until time.Time, dirs ...string) diskUsage {
 	w := &walk{until: until, linked: make(map[inode]bool)}
 	for _, dir := range dirs {
-		w.enter(unix.AT_FDCWD, dir, 0)
+		if !w.enter(unix.AT_FDCWD, dir, 0) {
+			w.partial = true
+		}
+	}
+	if w.partial {
+		w.bytes, w.inodes = used(dirs)
 	}
 	return diskUsage{w.bytes, w.inodes, time.Now()}
 }
 
-// enter counts what is in a folder, by descriptors: a path may be longer than the kernel takes.
-func (w *walk) enter(at int, name string, depth int) {
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil || depth > deepest {
-		if err == nil {
-			_ = unix.Close(fd)
+// used returns what is used of the fullest of the folders' file systems.
+func used(dirs []string) (bytes, inodes uint64) {
+	for _, dir := range dirs {
+		var all unix.Statfs_t
+		if err := unix.Statfs(dir, &all); err != nil {
+			continue // it is missing: an app can do nothing to the folder itself
 		}
-		return // it has just gone, or is left out
+		bytes = max(bytes, (all.Blocks-all.Bfree)*uint64(all.Frsize))
+		inodes = max(inodes, all.Files-all.Ffree)
+	}
+	return bytes, inodes
+}
+
+// left notes that the walk leaves something out, unless an error says that it has just gone.
+func (w *walk) left(err error) {
+	if !errors.Is(err, unix.ENOENT) {
+		w.partial = true
+	}
+}
+
+// enter counts what is in a folder, by descriptors: a path may be longer than the kernel takes. It reports false if the
+// name is not a folder's.
+func (w *walk) enter(at int, name string, depth int) bool {
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return false
+	}
+	if err != nil {
+		w.left(err)
+		return true
 	}
 	folder := os.NewFile(uintptr(fd), name)
 	defer folder.Close()
-	for time.Now().Before(w.until) {
+	for depth <= deepest && time.Now().Before(w.until) {
 		names, err := folder.Readdirnames(32) // and not all: there may be millions
 		for _, name := range names {
-			if w.count(fd, name) {
-				w.enter(fd, name, depth+1)
-			}
+			w.look(fd, name, depth)
+		}
+		if errors.Is(err, io.EOF) {
+			return true
 		}
 		if err != nil {
-			return // the end, or it has just gone
+			w.left(err)
+			return true
 		}
 	}
+	w.partial = true
+	return true
+}
+
+// look counts a file, or a folder with what is in it.
+func (w *walk) look(at int, name string, depth int) {
+	for range mostLooks {
+		if !w.count(at, name) || w.enter(at, name, depth+1) {
+			return
+		}
+	}
+	w.partial = true
 }
 
 // count counts a file, and reports whether it is a folder.
 func (w *walk) count(at int, name string) (isFolder bool) {
 	var info unix.Stat_t
-	if unix.Fstatat(at, name, &info, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return false // it has just gone
+	if err := unix.Fstatat(at, name, &info, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		w.left(err)
+		return false
 	}
 	isFolder = info.Mode&unix.S_IFMT == unix.S_IFDIR
 	if file := (inode{info.Dev, info.Ino}); !isFolder && info.Nlink > 1 {

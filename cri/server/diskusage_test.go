@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,13 +38,62 @@ func TestAMeasurementCountsEachFileOnce(t *testing.T) {
 	if got.inodes != 1+folders+1+1 || got.bytes < 2<<20 || got.bytes > 2<<20+1<<13*folders {
 		t.Errorf("%+v", got)
 	}
-	farther := t.TempDir()
-	farFolder(t, filepath.Join(farther, "deep"), 2000)
-	if got := measure(time.Now().Add(time.Minute), farther); got.inodes > 1001 {
-		t.Errorf("%d folders in each other are open at once, each with some names of any length", got.inodes)
+}
+
+// What a walk leaves out counts as all that is used of the file system: an app may have made it so.
+func TestWhatIsLeftOutOfAMeasurementCounts(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("test", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Fatal(err)
 	}
-	if got := measure(time.Now(), dir); got.inodes != 0 {
-		t.Errorf("after its time: %+v", got)
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	const size = 8 << 20
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	layer := filepath.Join(dir, "layer")
+	farFolder(t, layer, deepest+1)
+	soon := func() time.Time { return time.Now().Add(time.Minute) }
+	if got := measure(soon(), layer); got.bytes >= size || got.inodes != deepest {
+		t.Errorf("a layer that is walked as a whole: %+v", got)
+	}
+	for name, got := range map[string]diskUsage{
+		"a layer that takes too long": measure(time.Now(), layer),
+		"what is not a folder":        measure(soon(), filepath.Join(dir, "file")),
+		"what cannot be opened":       measure(soon(), layer, filepath.Join(layer, strings.Repeat("x", 256))),
+	} {
+		if got.bytes < size || got.inodes < deepest+2 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	farFolder(t, filepath.Join(layer, "deeper"), deepest+1)
+	if got := measure(soon(), layer); got.bytes < size {
+		t.Errorf("a layer that is too deep: %+v", got)
+	}
+}
+
+// A name that is a folder's when it is looked at and a file's when it is opened is looked at again.
+func TestANameThatChangesIsLookedAtAgain(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	w := &walk{until: time.Now().Add(time.Minute)}
+	for name, want := range map[string]bool{"file": false, "link": false, ".": true, "missing": true} {
+		if got := w.enter(unix.AT_FDCWD, filepath.Join(dir, name), 0); got != want || w.partial {
+			t.Errorf("%s is taken for a folder: %v, and left out: %v", name, got, w.partial)
+		}
+	}
+	w.look(unix.AT_FDCWD, filepath.Join(dir, strings.Repeat("x", 256)), 0)
+	if !w.partial {
+		t.Error("a file that cannot be read is taken for one that is gone")
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/tests/surroundings"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -95,4 +97,21 @@ func flood(t *testing.T, host string, kind int) {
 		}
 		_, _ = c.Write([]byte(text)) // which the server may end
 	}
+}
+
+// An app whose files are below more folders than the server's walk enters has at least these files, for kubelet's limit
+// of its ephemeral storage.
+func TestHostileFoldersHideNoFile(t *testing.T) {
+	const size = 32 << 20
+	p := newPod(t)
+	id := p.startNew(p.script(`i=0; while [ $i -lt 1100 ]; do mkdir d && cd d || exit; i=$((i+1)); done
+		dd if=/dev/urandom of=file bs=1048576 count=32 && sleep 1000`))
+	surroundings.Eventually(t, "the files count", func() bool {
+		r, err := p.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetStats().GetWritableLayer().GetUsedBytes().GetValue() >= size
+	})
+	p.withstands()
 }
