@@ -1,9 +1,9 @@
 // Package records keeps what the server knows of sandboxes and containers on disk: one file of JSON each, replaced in
 // one step, so that a server that was killed finds everything again.
 //
-//	DIR/sandboxes/ID/sandbox.json    beside it the sandbox's pinned namespaces and files, see package sandboxes
-//	DIR/containers/ID/container.json
-//	DIR/containers/ID/pod.json       what only its start needs
+//	DIR/sandboxes/ID/sandbox.json       beside it the sandbox's pinned namespaces and files, see package sandboxes
+//	DIR/containers/ID/container.json    removed.json while the container is removed
+//	DIR/containers/ID/pod.json          what only its start needs
 package records
 
 import (
@@ -242,43 +242,6 @@ func write(dir, kind string, record any) error {
 	}
 	if err := jsonfile.Write(filepath.Join(dir, kind+".json"), record); err != nil {
 		return fmt.Errorf("write record of %s: %w", kind, err)
-	}
-	return nil
-}
-
-// RemoveSandbox removes the record of a sandbox with the folder, in which nothing may be mounted.
-func (s *Store) RemoveSandbox(id string) error { return remove(s.SandboxDir(id), "sandbox") }
-
-// RemoveContainer removes the record of a container.
-func (s *Store) RemoveContainer(id string) error { return remove(s.containerDir(id), "container") }
-
-// remove removes the record first: without it nobody knows the folder.
-func remove(dir, kind string) error {
-	if err := os.Remove(filepath.Join(dir, kind+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove record of %s: %w", kind, err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove record of %s: %w", kind, err)
-	}
-	return nil
-}
-
-// RemoveStray removes the folders without a record, which a process that was killed has left: one that had not written
-// the record yet, or that had removed it already. Nothing is mounted in them, and no other process may use the store.
-func (s *Store) RemoveStray() error {
-	var errs []error
-	for folder, record := range map[string]string{sandboxes: "sandbox.json", containers: "container.json"} {
-		entries, err := os.ReadDir(filepath.Join(s.dir, folder))
-		errs = append(errs, err)
-		for _, e := range entries {
-			dir := filepath.Join(s.dir, folder, e.Name())
-			if _, err := os.Lstat(filepath.Join(dir, record)); errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, os.RemoveAll(dir))
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove folders without a record: %w", err)
 	}
 	return nil
 }

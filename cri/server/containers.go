@@ -191,7 +191,11 @@ func (s *Server) askToEnd(ctx context.Context, pod *pods.Pod, r records.Containe
 func (s *Server) RemoveContainer(
 	ctx context.Context, r *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
-	return &runtimeapi.RemoveContainerResponse{}, ignoreMissing(s.removeContainer(ctx, r.GetContainerId()))
+	err := s.removeContainer(ctx, r.GetContainerId())
+	if errors.Is(err, records.ErrNotFound) {
+		err = s.records.RemoveContainer(r.GetContainerId()) // whose folder an error may have left
+	}
+	return &runtimeapi.RemoveContainerResponse{}, err
 }
 
 func (s *Server) removeContainer(ctx context.Context, id string) error {
@@ -214,34 +218,25 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 	if err := sandboxes.Decompose(s.composedDir(id)); err != nil {
 		return err
 	}
-	// The record first: without parts of its pod the container would seem to have failed.
-	if err := s.records.RemoveContainer(id); err != nil {
+	if err := s.records.HideContainer(id); err != nil {
 		return err
 	}
-	if err := s.removePod(ctx, record, pod); err != nil {
+	if pod != nil {
+		if err := s.pods.Remove(ctx, pod, true); err != nil {
+			return errors.Join(err, s.records.ShowContainer(id)) // kubelet repeats the removal of what is listed
+		}
+	}
+	if err := s.records.RemoveContainer(id); err != nil {
 		return err
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, record.SandboxID))
 	return nil
 }
 
-// removePod removes the pod of a container, nil for none. After an error the container has its record again, unless
-// that was damaged: kubelet repeats the removal.
-func (s *Server) removePod(ctx context.Context, r records.Container, pod *pods.Pod) error {
-	if pod == nil {
-		return nil
-	}
-	err := s.pods.Remove(ctx, pod, true)
-	if err != nil && r.Name != "" {
-		return errors.Join(err, s.records.WriteContainer(r))
-	}
-	return err
-}
-
 // containerToEnd returns the record of a container that is stopped or removed. Instead of a damaged record it returns
 // one with the container's pod, found by its name, the container's ID.
 func (s *Server) containerToEnd(id string) (records.Container, error) {
-	record, err := s.records.Container(id)
+	record, err := s.records.ContainerToRemove(id)
 	if !errors.Is(err, records.ErrDamaged) {
 		return record, err
 	}

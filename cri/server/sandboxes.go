@@ -308,7 +308,11 @@ func (s *Server) sandboxToEnd(id string) (records.Sandbox, error) {
 func (s *Server) RemovePodSandbox(
 	ctx context.Context, r *runtimeapi.RemovePodSandboxRequest,
 ) (*runtimeapi.RemovePodSandboxResponse, error) {
-	return &runtimeapi.RemovePodSandboxResponse{}, ignoreMissing(s.stopAndRemove(ctx, r.GetPodSandboxId()))
+	err := s.stopAndRemove(ctx, r.GetPodSandboxId())
+	if errors.Is(err, records.ErrNotFound) {
+		err = s.records.RemoveSandbox(r.GetPodSandboxId()) // whose folder an error may have left
+	}
+	return &runtimeapi.RemovePodSandboxResponse{}, err
 }
 
 // stopAndRemove ends and removes a sandbox with its containers.
