@@ -181,9 +181,12 @@ func TestThePodLeavesTasksToTheStager(t *testing.T) {
 			if test.asked != none {
 				limits.PidsLimit = &test.asked
 			}
-			leaveRoomForStager(limits, func(controller string) string {
+			err := leaveRoomForStager(limits, func(controller string) string {
 				return map[string]string{"pids": filepath.Join(dir, "inner", "apps")}[controller]
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
 			got := int64(none)
 			if limits.PidsLimit != nil {
 				got = *limits.PidsLimit
@@ -217,12 +220,35 @@ func TestTheStagerKeepsMemory(t *testing.T) {
 				}
 			}
 			limits := &cgroups.Resources{Memory: test.asked}
-			leaveRoomForStager(limits, func(controller string) string {
+			err := leaveRoomForStager(limits, func(controller string) string {
 				return map[string]string{"memory": filepath.Join(dir, "apps")}[controller]
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
 			if limits.Memory != test.want {
 				t.Errorf("limit %d, want %d", limits.Memory, test.want)
 			}
 		})
+	}
+}
+
+// A limit around the pod that cannot be read is not taken for none: apps would leave no room to the stager.
+func TestALimitThatCannotBeReadIsAnError(t *testing.T) {
+	for _, file := range []string{"pids.max", "memory.max", "memory.limit_in_bytes"} {
+		for name, spoil := range map[string]func(path string) error{
+			"unreadable": func(path string) error { return os.Mkdir(path, 0o700) },
+			"no number":  func(path string) error { return os.WriteFile(path, []byte("x\n"), 0o600) },
+		} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, file)
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			err := leaveRoomForStager(new(cgroups.Resources), func(string) string { return filepath.Join(dir, "apps") })
+			if err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s %s: %v", name, file, err)
+			}
+		}
 	}
 }

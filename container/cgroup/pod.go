@@ -42,7 +42,9 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod's cgroup %s: %w", path, err)
 	}
-	leaveRoomForStager(resources, m.Path)
+	if err := leaveRoomForStager(resources, m.Path); err != nil {
+		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
+	}
 	g := &Pod{manager: m, path: path, folders: maps.Clone(m.GetPaths()), limits: resources}
 	if m.Exists() {
 		if err := g.kill(); err != nil {
@@ -65,38 +67,59 @@ const stagerMemory = 16 << 20
 
 // leaveRoomForStager lowers the limits of tasks and memory of the pod's cgroup below those of the cgroups around it
 // that can be seen. path returns its folder in the hierarchy of a controller, "" for none.
-func leaveRoomForStager(limits *cgroups.Resources, path func(controller string) string) {
-	if outer, limited := outerLimit(path("pids"), "pids.max"); limited {
+func leaveRoomForStager(limits *cgroups.Resources, path func(controller string) string) error {
+	outer, limited, err := outerLimit(path("pids"), "pids.max")
+	if err != nil {
+		return err
+	}
+	if limited {
 		room := max(outer-stagerTasks, outer/2, 1)
 		if limits.PidsLimit == nil || *limits.PidsLimit <= 0 || *limits.PidsLimit > room {
 			limits.PidsLimit = &room
 		}
 	}
 	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} { // of version 2 and 1
-		if outer, limited := outerLimit(path("memory"), file); limited {
+		outer, limited, err := outerLimit(path("memory"), file)
+		if err != nil {
+			return err
+		}
+		if limited {
 			room := max(outer-stagerMemory, outer/4*3)
 			if limits.Memory <= 0 || limits.Memory > room {
 				limits.Memory = room
 			}
 		}
 	}
+	return nil
 }
 
-// outerLimit returns the lowest limit of the cgroups around the cgroup in folder dir.
-func outerLimit(dir, file string) (outer int64, limited bool) {
+// outerLimit returns the lowest limit of the cgroups around the cgroup in folder dir. A limit that cannot be read is an
+// error.
+func outerLimit(dir, file string) (outer int64, limited bool, err error) {
 	const none = 1 << 62 // version 1 has a number near the highest for no memory limit
 	for dir != "" {
 		dir = filepath.Dir(dir)
-		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
+		path := filepath.Join(dir, file)
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
 			break // no cgroup, or the root of the hierarchy
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err == nil && n < none && (!limited || n < outer) { // it may be "max"
+		if err != nil {
+			return 0, false, err
+		}
+		word := strings.TrimSpace(string(text))
+		if word == "max" {
+			continue
+		}
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return 0, false, fmt.Errorf("%s: %w", path, err)
+		}
+		if n < none && (!limited || n < outer) {
 			outer, limited = n, true
 		}
 	}
-	return outer, limited
+	return outer, limited, nil
 }
 
 // Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.

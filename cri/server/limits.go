@@ -121,11 +121,17 @@ func checkMemory(group *cgroups.Group, r records.Container, changes []records.Se
 		if s.File != "memory.max" || err != nil { // "max"
 			continue
 		}
-		text, _ := readSetting(group, appGroup(r), s.File)
+		text, err := readSetting(group, appGroup(r), s.File)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // version 1 has neither file
+			return err
+		}
 		if now, err := strconv.ParseInt(text, 10, 64); err == nil && limit >= now {
 			continue
 		}
 		text, err = readSetting(group, appGroup(r), "memory.current")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		if used, _ := strconv.ParseInt(text, 10, 64); err == nil && limit <= used {
 			return fmt.Errorf("memory limit of %d bytes: the app uses %d bytes", limit, used)
 		}

@@ -1,7 +1,9 @@
 package cgroups
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,17 +19,7 @@ const noLimit = 1 << 62
 func (g *Group) LimitAsAround() error {
 	for _, h := range g.Hierarchies {
 		for _, file := range []string{"memory.max", "memory.limit_in_bytes", "pids.max"} { // of version 2, of 1, of both
-			own := limitIn(g.Dir(h), file)
-			lowest := own
-			for dir := g.Dir(h); dir != h.Mount; {
-				dir = filepath.Dir(dir)
-				lowest = min(lowest, limitIn(dir, file))
-			}
-			if lowest == own {
-				continue
-			}
-			path := filepath.Join(g.Dir(h), file)
-			if err := os.WriteFile(path, []byte(strconv.FormatInt(lowest, 10)), 0); err != nil {
+			if err := g.limitAsAround(h, file); err != nil {
 				return fmt.Errorf("limit cgroup as the cgroups around it: %w", err)
 			}
 		}
@@ -35,15 +27,43 @@ func (g *Group) LimitAsAround() error {
 	return nil
 }
 
-// limitIn returns the limit in a file of a group's folder, noLimit for none.
-func limitIn(dir, file string) int64 {
-	text, err := os.ReadFile(filepath.Join(dir, file))
+func (g *Group) limitAsAround(h Hierarchy, file string) error {
+	own, err := limitIn(g.Dir(h), file)
 	if err != nil {
-		return noLimit // the root of the hierarchy, or another controller's
+		return err
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil { // "max"
-		return noLimit
+	lowest := own
+	for dir := g.Dir(h); dir != h.Mount; {
+		dir = filepath.Dir(dir)
+		limit, err := limitIn(dir, file)
+		if err != nil {
+			return err
+		}
+		lowest = min(lowest, limit)
 	}
-	return min(n, noLimit)
+	if lowest == own {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(g.Dir(h), file), []byte(strconv.FormatInt(lowest, 10)), 0)
+}
+
+// limitIn returns the limit in a file of a group's folder, noLimit for none. A limit that cannot be read is an error.
+func limitIn(dir, file string) (int64, error) {
+	path := filepath.Join(dir, file)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return noLimit, nil // the root of the hierarchy, or another controller's
+	}
+	if err != nil {
+		return 0, err
+	}
+	word := strings.TrimSpace(string(text))
+	if word == "max" {
+		return noLimit, nil
+	}
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return min(n, noLimit), nil
 }
