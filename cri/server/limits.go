@@ -77,8 +77,8 @@ func limitStarted(pod *pods.Pod, r records.Container) error {
 const stagerMemory = 16 << 20
 
 // leaveMemory limits a container's app to less than the limits around its stager and itself, if the OOM killer may
-// choose the stager: without CAP_SYS_RESOURCE the stager cannot exempt itself (proc_pid_oom_score_adj(5)), and an app of
-// small processes would have it killed.
+// choose the stager. Without CAP_SYS_RESOURCE the stager cannot exempt itself (proc_pid_oom_score_adj(5)), and an app
+// of small processes would have it killed.
 func leaveMemory(group *cgroups.Group, r records.Container) error {
 	const never = -1000
 	if machine.Support().MinOOMScoreAdj <= never {

@@ -43,3 +43,20 @@ func RemoveAll(ctx context.Context, config Config, version string) error {
 	_, err = s.daemon.PruneNetworks(ctx) // no pod uses one, as sandboxes are no pods
 	return err
 }
+
+// stopAndRemove ends and removes a sandbox with its containers.
+func (s *Server) stopAndRemove(ctx context.Context, id string) error {
+	if err := s.stopSandbox(ctx, id); err != nil {
+		return err
+	}
+	containers, err := s.containersOf(id)
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
+		if err := ignoreMissing(s.removeContainer(ctx, c.ID)); err != nil {
+			return err
+		}
+	}
+	return s.removeSandbox(ctx, id)
+}

@@ -315,23 +315,6 @@ func (s *Server) RemovePodSandbox(
 	return &runtimeapi.RemovePodSandboxResponse{}, err
 }
 
-// stopAndRemove ends and removes a sandbox with its containers.
-func (s *Server) stopAndRemove(ctx context.Context, id string) error {
-	if err := s.stopSandbox(ctx, id); err != nil {
-		return err
-	}
-	containers, err := s.containersOf(id)
-	if err != nil {
-		return err
-	}
-	for _, c := range containers {
-		if err := ignoreMissing(s.removeContainer(ctx, c.ID)); err != nil {
-			return err
-		}
-	}
-	return s.removeSandbox(ctx, id)
-}
-
 func (s *Server) removeSandbox(ctx context.Context, id string) error {
 	release, err := s.locks.take(ctx, id)
 	if err != nil {
