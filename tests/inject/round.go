@@ -61,7 +61,7 @@ func (w *world) prepare(op operation) error {
 //
 //   - the operation reports 0 and its effect is missing, or it reports another code without a word, or it crashes; a
 //     child that is killed is like an app that is killed right after its start;
-//   - what it must keep is lost;
+//   - what it must keep is lost, unless a warning says so;
 //   - ps or gc reports another code than 0, or crashes;
 //   - the operation, done again without a fault where the world is ready for it, else from the start, reports another
 //     code than 0, or its effect is missing.
@@ -80,7 +80,7 @@ func (w *world) judge(op operation, r result, p *point) error {
 	case crashed(r):
 		return errors.New("the operation crashes")
 	}
-	if op.kept != nil && !appKilled {
+	if op.kept != nil && !appKilled && !strings.Contains(r.stderr, "output is lost") {
 		if lost := op.kept(w); lost != "" {
 			return errors.New("lost: " + lost)
 		}
