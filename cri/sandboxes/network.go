@@ -6,24 +6,30 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	cniversion "github.com/containernetworking/cni/pkg/version"
 )
 
 // CNI connects sandboxes by CNI's plugins.
 type CNI struct {
 	ConfigDir  string
 	PluginDirs []string
-	CacheDir   string // where libcni keeps the plugins' results
 }
+
+// resultFile is where, in a sandbox's folder, the result of the last plugin is whose ADD has worked.
+const resultFile = "result.json"
 
 // interfaceName is the name of the interface in a sandbox, as Kubernetes has it.
 const interfaceName = "eth0"
@@ -95,13 +101,18 @@ func (n *CNI) config() ([]byte, error) {
 	return list.Bytes, nil
 }
 
-// connect connects the namespace that a file pins by the record's configuration, and sets the record's addresses.
-func (n *CNI) connect(ctx context.Context, pin string, r *records.Sandbox) error {
+// connect connects the sandbox in that folder by the record's configuration, and sets the record's addresses. It
+// records the result of each plugin before the next one is called: a DEL needs it, also if a later plugin fails.
+func (n *CNI) connect(ctx context.Context, dir string, r *records.Sandbox) error {
 	list, err := libcni.ConfListFromBytes(r.NetworkConfig)
 	if err != nil {
 		return fmt.Errorf("connect sandbox: %w", err)
 	}
-	result, err := n.cni().AddNetworkList(ctx, list, runtimeConf(pin, *r))
+	record := func(result []byte) error {
+		return jsonfile.Write(filepath.Join(dir, resultFile), json.RawMessage(result))
+	}
+	cni := libcni.NewCNIConfigWithCacheDir(n.PluginDirs, dir, &plugins{added: record})
+	result, err := cni.AddNetworkList(ctx, list, runtimeConf(filepath.Join(dir, netPin), *r))
 	if err != nil {
 		return fmt.Errorf("connect sandbox to network %q: %w", list.Name, err)
 	}
@@ -118,8 +129,9 @@ func (n *CNI) connect(ctx context.Context, pin string, r *records.Sandbox) error
 	return nil
 }
 
-// disconnect undoes connect, also one that failed. It may be repeated.
-func (n *CNI) disconnect(ctx context.Context, pin string, r records.Sandbox) error {
+// disconnect undoes connect, also one that failed. It calls every plugin, the last first, whether the others fail or
+// not. It may be repeated.
+func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) error {
 	if r.NetworkConfig == nil {
 		return nil
 	}
@@ -127,17 +139,68 @@ func (n *CNI) disconnect(ctx context.Context, pin string, r records.Sandbox) err
 	if err != nil {
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
+	result, err := lastResult(dir, list.CNIVersion)
+	if err != nil {
+		return fmt.Errorf("disconnect sandbox: %w", err)
+	}
+	pin := filepath.Join(dir, netPin)
 	if !networks.IsPinned(pin) {
 		pin = "" // as CNI wants it where the namespace is gone
 	}
-	if err := n.cni().DelNetworkList(ctx, list, runtimeConf(pin, r)); err != nil {
+	cni := libcni.NewCNIConfigWithCacheDir(n.PluginDirs, dir, &plugins{})
+	var errs []error
+	for left := len(list.Plugins); left > 0; left-- {
+		one, err := alone(list, left-1, result)
+		if err == nil {
+			share, cancel := shareOf(ctx, left)
+			err = cni.DelNetworkList(share, one, runtimeConf(pin, r))
+			cancel()
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("disconnect sandbox from network %q: %w", list.Name, err)
 	}
 	return nil
 }
 
-func (n *CNI) cni() *libcni.CNIConfig {
-	return libcni.NewCNIConfigWithCacheDir(n.PluginDirs, n.CacheDir, new(plugins))
+// lastResult returns the result that connect has recorded last, for configurations whose version gives it to DEL; nil
+// for none.
+func lastResult(dir, version string) (result json.RawMessage, err error) {
+	if has, err := cniversion.GreaterThanOrEqualTo(version, "0.4.0"); err != nil || !has {
+		return nil, err
+	}
+	err = jsonfile.Read(filepath.Join(dir, resultFile), &result)
+	if errors.Is(err, fs.ErrNotExist) || jsonfile.IsDamage(err) { // a power loss has damaged it
+		return nil, nil
+	}
+	return result, err
+}
+
+// alone returns a list of one of a list's plugins, with the result that its DEL needs: DEL of a whole list ends at the
+// first plugin that fails.
+func alone(list *libcni.NetworkConfigList, i int, result json.RawMessage) (*libcni.NetworkConfigList, error) {
+	p := list.Plugins[i]
+	if result != nil {
+		var err error
+		if p, err = libcni.InjectConf(p, map[string]any{"prevResult": result}); err != nil {
+			return nil, err
+		}
+	}
+	one := *list
+	one.Plugins = []*libcni.PluginConfig{p}
+	return &one, nil
+}
+
+// shareOf returns the context of the next of so many calls, which has its part of the time that ctx has left: a plugin
+// that hangs does not keep the others from their work.
+func shareOf(ctx context.Context, calls int) (context.Context, context.CancelFunc) {
+	end, limited := ctx.Deadline()
+	if !limited {
+		return context.WithCancel(ctx)
+	}
+	share := time.Until(end) / time.Duration(calls)
+	return context.WithTimeoutCause(ctx, share, fmt.Errorf("not done within %v", share.Round(time.Millisecond)))
 }
 
 // runtimeConf is what a plugin is told of a sandbox.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -23,6 +24,7 @@ import (
 type plugins struct {
 	invoke.RawExec
 	version.PluginDecoder
+	added func(result []byte) error // gets the output of each ADD that has worked, unless it is nil
 }
 
 // childTime is how long a child of a plugin that has ended may keep the plugin's output open.
@@ -35,8 +37,17 @@ func endedSince(ctx context.Context, delay time.Duration) <-chan struct{} {
 	return late
 }
 
-// ExecPlugin implements invoke.Exec. A plugin that succeeds may leave a child that has its output.
-func (plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+// ExecPlugin implements invoke.Exec.
+func (p *plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	output, err := execute(ctx, path, stdin, environ)
+	if err == nil && p.added != nil && slices.Contains(environ, "CNI_COMMAND=ADD") {
+		err = p.added(output)
+	}
+	return output, err
+}
+
+// execute returns a plugin's output. A plugin that succeeds may leave a child that has its output.
+func execute(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	var out, errOut bytes.Buffer
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &out, &errOut

@@ -35,10 +35,10 @@ func TestMain(m *testing.M) {
 }
 
 func connectTest(ctx context.Context, dir string) error {
-	n := CNI{PluginDirs: []string{dir}, CacheDir: filepath.Join(dir, "cache")}
+	n := CNI{PluginDirs: []string{dir}}
 	config := `{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "plugin"}]}`
 	r := records.Sandbox{ID: records.NewID(), NetworkConfig: []byte(config)}
-	return n.connect(ctx, filepath.Join(dir, netPin), &r)
+	return n.connect(ctx, dir, &r)
 }
 
 // writePlugin writes a plugin, and returns its folder.

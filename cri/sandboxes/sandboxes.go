@@ -4,6 +4,8 @@
 //	net, ipc, uts, user           the namespaces that are not the host's, each a bind mount; without any the host's uts
 //	pid, holder                   that of PIDs, and its process, see pids.go
 //	connections.json              networks.Record of a sandbox that Kurma's networks connect
+//	result.json                   the last result of a CNI plugin; libcni writes results/ as well
+//	disconnect-failed             since when plugins have failed to disconnect the sandbox
 //	shm                           a tmpfs, the containers' /dev/shm, unless the IPC namespace is the host's
 //	resolv.conf, hosts, hostname  for the containers' /etc
 package sandboxes
@@ -13,8 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/cgroups"
@@ -64,7 +69,7 @@ func (m *Maker) Make(ctx context.Context, dir string, r *records.Sandbox) error 
 	if r.Attachments != nil {
 		return m.Kurma.connect(ctx, dir, r)
 	}
-	return m.CNI.connect(ctx, filepath.Join(dir, netPin), r)
+	return m.CNI.connect(ctx, dir, r)
 }
 
 const (
@@ -109,19 +114,51 @@ func writeFiles(dir string, r records.Sandbox) error {
 }
 
 // Stop disconnects a sandbox from its network and releases its namespaces, in which no container may run, and its
-// /dev/shm. After an error it may be repeated: the namespaces are released although a plugin fails, which then works
-// without them.
+// /dev/shm. After an error it may be repeated: the network namespace stays until every plugin has done its work in it.
+// A plugin that is gone for good holds up the sandbox for disconnectPatience. Then Stop logs the plugins' errors, which
+// say what they keep, and succeeds.
 func (m *Maker) Stop(ctx context.Context, dir string, r records.Sandbox) error {
-	err := errors.Join(m.Kurma.disconnect(ctx, dir, r), m.CNI.disconnect(ctx, filepath.Join(dir, netPin), r),
-		releasePIDs(dir))
-	for _, n := range kinds() {
-		err = errors.Join(err, unmount(filepath.Join(dir, n.name)))
+	// First what needs no plugin. shm's files are memory of the pod, and may be secrets.
+	errs := []error{releasePIDs(dir), unmount(filepath.Join(dir, shmDir))}
+	connected := errors.Join(m.Kurma.disconnect(ctx, dir, r), m.CNI.disconnect(ctx, dir, r))
+	if connected != nil {
+		late, err := failsFor(dir, disconnectPatience)
+		if late {
+			slog.Error("sandbox ends although its network's plugins keep resources for it", "sandbox", r.ID, "name", r.Name,
+				"error", strings.ReplaceAll(connected.Error(), "\n", "; "))
+			connected = nil
+		}
+		errs = append(errs, err, connected)
 	}
-	err = errors.Join(err, unmount(filepath.Join(dir, shmDir))) // whose files are memory of the pod, and may be secrets
-	if err != nil {
+	for _, n := range kinds() {
+		if n.flag != unix.CLONE_NEWNET || connected == nil {
+			errs = append(errs, unmount(filepath.Join(dir, n.name)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop sandbox: %w", err)
 	}
 	return nil
+}
+
+const (
+	// disconnectPatience is how long Stop fails for a sandbox that its network's plugins do not disconnect. kubelet
+	// tries again in less than a minute, and the pod is terminating until then.
+	disconnectPatience = 10 * time.Minute
+	// failedFile is made in a sandbox's folder when its plugins fail to disconnect it for the first time.
+	failedFile = "disconnect-failed"
+)
+
+// failsFor notes that a sandbox could not be disconnected, and reports whether that has been so for as long.
+func failsFor(dir string, patience time.Duration) (bool, error) {
+	path := filepath.Join(dir, failedFile)
+	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	return err == nil && time.Since(info.ModTime()) >= patience, err
 }
 
 // Remove removes the cgroup of a sandbox that was stopped. It may be repeated.

@@ -150,7 +150,6 @@ func open(ctx context.Context, config Config, version string) (*Server, error) {
 		sandboxes: &sandboxes.Maker{
 			CNI: sandboxes.CNI{
 				ConfigDir: config.NetworkConfigDirectory, PluginDirs: config.NetworkPluginDirectories,
-				CacheDir: filepath.Join(config.State, "cni"),
 			},
 			Kurma: sandboxes.Kurma{
 				Folder: config.ContainerNetworksDirectory, Networks: d.Networks(), Connector: d.Connector(),

@@ -30,8 +30,11 @@ func attachments(lib *libcni.CNIConfig, n *network) ([]*libcni.NetworkAttachment
 
 // collect removes what belongs to no pod that is connected, such as after a crash: it disconnects the pods
 // whose network namespace is gone, frees addresses without an owner, and calls GC, where the configuration's version
-// has it. A pod that is being connected is not recorded yet, so no other call may run meanwhile.
+// has it. No other call may run meanwhile: its record may be one that is being written.
 func (c *cni) collect(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
+	if err := os.RemoveAll(filepath.Join(c.cache, nextDir)); err != nil { // of calls that were killed
+		return err
+	}
 	if err := c.disconnectGone(ctx, lib, n); err != nil {
 		return err
 	}
@@ -99,7 +102,9 @@ func (c *cni) disconnectGone(ctx context.Context, lib *libcni.CNIConfig, n *netw
 		}
 		own, err := c.attachedNetwork(a)
 		if err == nil {
-			err = c.del(ctx, own, runtimeOf(a), true)
+			rt := runtimeOf(a)
+			rt.NetNS = "" // as CNI wants it: the path may be another process's by now, such as one of the host
+			err = c.del(ctx, own, rt)
 		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "disconnect deleted pod %s: %v\n", a.ContainerID, err)
@@ -128,7 +133,7 @@ func runtimeOf(a *libcni.NetworkAttachment) *libcni.RuntimeConf {
 }
 
 // checkPods calls CHECK for each pod that is connected, where the configuration's version has
-// it. It ignores a pod that is disconnected meanwhile.
+// it. It ignores a pod that is being connected, or is disconnected meanwhile.
 func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) error {
 	connected, err := attachments(lib, n)
 	if err != nil {
@@ -144,7 +149,11 @@ func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) 
 			continue
 		}
 		rt := runtimeOf(a)
-		if err := lib.CheckNetworkList(ctx, own.list, rt); err != nil && exists(a.NetNS) && exists(c.cached(own, rt)) {
+		if r, err := c.read(own, rt); err != nil || r.Connecting {
+			errs = append(errs, err)
+			continue
+		}
+		if err := lib.CheckNetworkList(ctx, own.list, rt); err != nil && exists(a.NetNS) && exists(c.recordFile(own, rt)) {
 			errs = append(errs, fmt.Errorf("pod %s: %w", a.ContainerID, err))
 		}
 	}

@@ -40,7 +40,7 @@ func fakePlugins(t *testing.T, kinds ...string) string {
 		writeProgram(t, filepath.Join(dir, kind), `read -r config
 case $CNI_COMMAND in
 VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'; exit ;;
-ADD) echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}' ;;
+ADD) echo '{"cniVersion": "1.0.0", "ips": [{"address": "127.0.0.1/8"}]}' ;;
 esac
 printf %s "$config" >"$0-$CNI_COMMAND"
 `)
@@ -48,9 +48,10 @@ printf %s "$config" >"$0-$CNI_COMMAND"
 	return dir
 }
 
-// newCNI returns a plugin with folders of its own.
+// newCNI returns a plugin with folders of its own, and moves the test into a network namespace of its own.
 func newCNI(t *testing.T, plugins string) *cni {
 	t.Helper()
+	newNetwork(t)
 	dir := t.TempDir()
 	return &cni{path: []string{plugins}, cache: filepath.Join(dir, "cache"), data: filepath.Join(dir, "data"), backend: filepath.Join(dir, "backend")}
 }
@@ -187,7 +188,7 @@ func TestSetupChoosesForAddAndDel(t *testing.T) {
 	if err := os.Remove(calls); err != nil { // setup has executed iptables
 		t.Fatal(err)
 	}
-	pod := plugin.Pod{Namespace: t.TempDir(), UUID: "pod", Interface: "eth0"}
+	pod := plugin.Pod{Namespace: "/proc/thread-self/ns/net", UUID: "pod", Interface: "lo"} // with the plugins' address
 	if _, err := c.Add(t.Context(), []byte(network+ports+`}`), pod); err != nil {
 		t.Fatal(err)
 	}

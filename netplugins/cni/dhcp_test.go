@@ -11,6 +11,7 @@ import (
 
 // A server that has lost its leases may give another address than the pod has: it goes back, as the pod does not use it.
 func TestAnotherAddressFromDHCPGoesBack(t *testing.T) {
+	newNetwork(t)
 	dir := t.TempDir()
 	calls, address := filepath.Join(dir, "calls"), filepath.Join(dir, "address")
 	program := "#!/bin/sh\necho ${0##*/} $CNI_COMMAND >>" + calls + "\n" +
@@ -30,7 +31,7 @@ func TestAnotherAddressFromDHCPGoesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lib, _ := c.library()
+	lib := c.library()
 	leases, err := c.leases(lib, n)
 	if err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)

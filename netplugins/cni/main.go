@@ -11,11 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/utils"
 
 	"kurma.io/stager/netplugins/plugin"
 )
@@ -63,7 +64,7 @@ func (c *cni) Setup(ctx context.Context, config []byte) error {
 	if err := c.makeFolders(); err != nil {
 		return err
 	}
-	lib, _ := c.library()
+	lib := c.library()
 	if err := c.checkPlugins(ctx, lib, n); err != nil {
 		return err
 	}
@@ -128,9 +129,8 @@ func (c *cni) makeFolders() error {
 }
 
 // library returns libcni with our way of executing plugins.
-func (c *cni) library() (*libcni.CNIConfig, *executor) {
-	e := &executor{}
-	return libcni.NewCNIConfigWithCacheDir(c.path, c.cache, e), e
+func (c *cni) library() *libcni.CNIConfig {
+	return libcni.NewCNIConfigWithCacheDir(c.path, c.cache, &executor{})
 }
 
 // podNetwork reads the configuration of a pod's network, as the plugins get it for this pod.
@@ -151,8 +151,8 @@ func (c *cni) fitToPod(n *network) (err error) {
 	return err
 }
 
-// Add implements plugin.Plugin. libcni does not undo an ADD that has failed, and a Kurma daemon
-// of 2016 does not call `del` then.
+// Add implements plugin.Plugin. CNI has an ADD that has failed undone by its caller, and a Kurma daemon of 2016 does
+// not call `del` then.
 func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.Result, error) {
 	n, err := c.podNetwork(config)
 	if err != nil {
@@ -165,10 +165,10 @@ func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.R
 	if err := c.makeFolders(); err != nil {
 		return nil, err
 	}
-	lib, executor := c.library()
-	if _, err = lib.AddNetworkList(ctx, n.list, rt); err == nil {
+	output, err := c.addAll(ctx, n, rt)
+	if err == nil {
 		var result *plugin.Result
-		if result, err = convert(executor.last); err == nil {
+		if result, err = convert(output); err == nil {
 			return result, nil
 		}
 	}
@@ -179,7 +179,7 @@ func (c *cni) Add(ctx context.Context, config []byte, pod plugin.Pod) (*plugin.R
 func (c *cni) undo(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
 	ctx, cancel := context.WithTimeout(ctx, plugin.UndoTime)
 	defer cancel()
-	if err := c.del(ctx, n, rt, false); err != nil {
+	if err := c.del(ctx, n, rt); err != nil {
 		return fmt.Errorf("undo: %w", err)
 	}
 	return nil
@@ -195,86 +195,40 @@ func (c *cni) Del(ctx context.Context, config []byte, pod plugin.Pod) error {
 	if err != nil {
 		return err
 	}
-	return c.del(ctx, n, rt, false)
+	return c.del(ctx, n, rt)
 }
 
-// del calls DEL, and removes what a DEL leaves if an earlier one was killed, or if the pod's network namespace is gone.
-func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf, gone bool) error {
-	done, interrupted, err := c.begin(n, rt)
+// del calls DEL of each plugin, and removes what these leave. After an error the pod's record stays, and del may be
+// repeated.
+func (c *cni) del(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
+	r, err := c.read(n, rt)
 	if err != nil {
 		return err
 	}
-	if err := c.delAll(ctx, n, rt); err != nil {
+	addresses := podAddresses(r.Result)
+	sweeps := n.masquerades() && !hasAddresses(rt, addresses)
+	err = c.delAll(ctx, n, rt, r.Result)
+	if sweeps {
+		err = errors.Join(err, sweepAlone(ctx, n.list.Name, rt))
+	}
+	if err = errors.Join(err, plugin.Flush(addresses)); err != nil {
 		return err
 	}
-	if (interrupted || gone) && n.masquerades() {
-		lock, err := lockTables(ctx)
-		if err != nil {
-			return err
-		}
-		defer lock.Close()
-		if err := sweep(n.list.Name, rt); err != nil {
-			return err
-		}
-	}
-	return done()
-}
-
-// delAll calls DEL of the list, and if a plugin fails, which ends libcni's DEL, of each plugin
-// alone, the last first.
-func (c *cni) delAll(ctx context.Context, n *network, rt *libcni.RuntimeConf) error {
-	lib, _ := c.library()
-	err := lib.DelNetworkList(ctx, n.list, rt)
-	if err == nil || len(n.list.Plugins) == 1 {
-		return err
-	}
-	var errs []error
-	for i := len(n.list.Plugins) - 1; i >= 0; i-- {
-		errs = append(errs, c.delOne(ctx, n, i, rt))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	err = os.Remove(c.cached(n, rt))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// delOne calls DEL of one plugin of the list. It works on a copy of libcni's cache, because
-// libcni removes the result that the other plugins still need.
-func (c *cni) delOne(ctx context.Context, n *network, i int, rt *libcni.RuntimeConf) error {
-	dir, err := os.MkdirTemp(c.cache, "del-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // what stays is removed with the cache
-	if result, err := os.ReadFile(c.cached(n, rt)); err == nil {
-		if err := os.Mkdir(filepath.Join(dir, "results"), 0o700); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "results", filepath.Base(c.cached(n, rt))), result, 0o600); err != nil {
-			return err
-		}
-	}
-	one := *n.list
-	one.Plugins = n.list.Plugins[i : i+1]
-	alone := *rt
-	alone.CacheDir = dir
-	lib, _ := c.library()
-	return lib.DelNetworkList(ctx, &one, &alone)
-}
-
-// cached is libcni's file of a pod's result.
-func (c *cni) cached(n *network, rt *libcni.RuntimeConf) string {
-	return filepath.Join(c.cache, "results", fmt.Sprintf("%s-%s-%s", n.list.Name, rt.ContainerID, rt.IfName))
+	return c.forget(n, rt)
 }
 
 // runtime is what libcni needs to know of a pod.
 func (c *cni) runtime(n *network, pod plugin.Pod) (*libcni.RuntimeConf, error) {
 	if pod.Interface == "" {
 		return nil, errors.New("no interface is given: the network's configuration has no containerInterface")
+	}
+	for _, invalid := range []*types.Error{ // as libcni checks them
+		utils.ValidateContainerID(pod.UUID), utils.ValidateNetworkName(n.list.Name),
+		utils.ValidateInterfaceName(pod.Interface),
+	} {
+		if invalid != nil {
+			return nil, invalid
+		}
 	}
 	return &libcni.RuntimeConf{
 		ContainerID:    pod.UUID,

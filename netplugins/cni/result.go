@@ -12,14 +12,17 @@ import (
 // 0.3.0. Libcni reads it by the configuration's version, and loses the addresses of a plugin that
 // prints the old form under a new version.
 type body struct {
-	IP4 *plugin.IP `json:"ip4"`
-	IP6 *plugin.IP `json:"ip6"`
-	IPs []struct {
-		Address string `json:"address"`
-		Gateway string `json:"gateway"`
-	} `json:"ips"`
+	IP4    *plugin.IP     `json:"ip4"`
+	IP6    *plugin.IP     `json:"ip6"`
+	IPs    []ipOf         `json:"ips"`
 	Routes []plugin.Route `json:"routes"`
 	DNS    *plugin.DNS    `json:"dns"`
+}
+
+// ipOf is an address of the newer form.
+type ipOf struct {
+	Address string `json:"address"`
+	Gateway string `json:"gateway"`
 }
 
 // convert makes a Kurma network's result of a CNI plugin's.
@@ -58,4 +61,23 @@ func routes(all []plugin.Route, v4 bool) []plugin.Route {
 		}
 	}
 	return some
+}
+
+// podAddresses returns all addresses of an ADD's result; none of one that convert would refuse.
+func podAddresses(output []byte) (all []netip.Addr) {
+	var b body
+	if len(output) == 0 || json.Unmarshal(output, &b) != nil {
+		return nil
+	}
+	for _, ip := range []*plugin.IP{b.IP4, b.IP6} {
+		if ip != nil {
+			b.IPs = append(b.IPs, ipOf{Address: ip.IP})
+		}
+	}
+	for _, ip := range b.IPs {
+		if prefix, err := netip.ParsePrefix(ip.Address); err == nil {
+			all = append(all, prefix.Addr())
+		}
+	}
+	return all
 }

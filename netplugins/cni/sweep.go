@@ -1,10 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
@@ -12,34 +13,43 @@ import (
 	"github.com/containernetworking/plugins/pkg/utils"
 	"github.com/coreos/go-iptables/iptables"
 	"github.com/mattn/go-shellwords"
+	"github.com/vishvananda/netlink"
+
+	"kurma.io/stager/netplugins/plugin"
 )
 
-// A DEL that was killed may have removed the pod's link, and not yet its masquerade rules. The next
-// DEL of bridge and ptp finds no link, so no addresses, and leaves the rules. A file marks a DEL
-// under way: the DEL that finds one removes the rules itself. So does the DEL of a pod whose network namespace
-// is gone, and the link with it.
+// The DEL of bridge and ptp removes masquerade rules by the addresses of the pod's link. It leaves the rules if the
+// link is gone, as after a DEL that was killed, or with the pod's network namespace, or if the app has changed its
+// addresses. Then this plugin removes the rules.
 
-// begin marks the DEL of a pod, and reports whether an earlier one was interrupted.
-func (c *cni) begin(n *network, rt *libcni.RuntimeConf) (done func() error, interrupted bool, err error) {
-	mark := filepath.Join(c.cache, "deleting", filepath.Base(c.cached(n, rt)))
-	if err := os.MkdirAll(filepath.Dir(mark), 0o755); err != nil {
-		return nil, false, err
-	}
-	file, err := os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		err = file.Close()
-	}
-	if interrupted = errors.Is(err, os.ErrExist); interrupted {
-		err = nil
-	}
-	done = func() error {
-		err := os.Remove(mark)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // the DEL of a launcher that was killed has ended by itself after all
+// hasAddresses reports whether the pod's link is there with these addresses, of which there is one at least.
+func hasAddresses(rt *libcni.RuntimeConf, addresses []netip.Addr) bool {
+	var has []netip.Addr
+	err := plugin.Pod{Namespace: rt.NetNS}.In(func() error {
+		link, err := netlink.LinkByName(rt.IfName)
+		if err != nil {
+			return err
+		}
+		all, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		for _, a := range all {
+			if address, ok := netip.AddrFromSlice(a.IP); ok {
+				has = append(has, address.Unmap())
+			}
 		}
 		return err
+	})
+	missing := func(address netip.Addr) bool { return !slices.Contains(has, address) }
+	return err == nil && len(addresses) > 0 && !slices.ContainsFunc(addresses, missing)
+}
+
+// sweepAlone is sweep while no plugin changes the tables.
+func sweepAlone(ctx context.Context, network string, rt *libcni.RuntimeConf) error {
+	lock, err := lockTables(ctx)
+	if err != nil {
+		return err
 	}
-	return done, interrupted, err
+	defer lock.Close()
+	return sweep(network, rt)
 }
 
 // sweep removes what bridge and ptp have made for a pod in the tables of iptables and nftables, by

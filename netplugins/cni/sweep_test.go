@@ -2,20 +2,15 @@ package main
 
 import (
 	"os/exec"
-	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/coreos/go-iptables/iptables"
-	"golang.org/x/sys/unix"
 )
 
 // A pod's rules go, with their comments, and those of others stay.
 func TestSweepRemovesThePodsRulesAlone(t *testing.T) {
-	runtime.LockOSThread() // which ends with the test, and so does its network namespace
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	newNetwork(t)
 	for _, args := range [][]string{
 		{"-N", "CNI-pod"},
 		{"-A", "POSTROUTING", "-s", "10.1.0.3/32", "-j", "MASQUERADE"},
