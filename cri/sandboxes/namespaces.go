@@ -87,15 +87,10 @@ func pinNamespaces(dir string, r records.Sandbox) error {
 	})
 }
 
-// setUp sets loopback, hostname and sysctls in the sandbox's own namespaces. The calling thread is in them. In a
-// network of its own, apps of any user may use all ports and send pings, as containerd has it, unless the sandbox's
-// sysctls say otherwise.
+// setUp sets loopback, hostname and sysctls in the sandbox's own namespaces. The calling thread is in them.
 func setUp(r records.Sandbox) error {
 	if !r.HostNetwork {
-		free := map[string]string{
-			"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647",
-		}
-		err := errors.Join(networks.LoopbackUp(), unix.Sethostname([]byte(r.Hostname)), writeSysctls(free))
+		err := errors.Join(networks.SetUp(), unix.Sethostname([]byte(r.Hostname)))
 		if err != nil {
 			return fmt.Errorf("set up namespaces: %w", err)
 		}

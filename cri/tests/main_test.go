@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) == "" {
 		os.Exit(runInside())
 	}
-	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), networks.LoopbackUp())
+	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), networks.SetUp())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "set up namespaces:", err)
 		os.Exit(1)

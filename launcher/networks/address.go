@@ -2,7 +2,9 @@ package networks
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Addresses returns the addresses that the pod asks for on the network.
@@ -24,4 +26,38 @@ func (a Attachment) Addresses() []netip.Addr {
 		}
 	}
 	return all
+}
+
+// checkPorts returns an error that names a port which the attachment publishes on an address of a family that the
+// network has given the pod no address of: nobody would forward the port. A network that gives no addresses at all may
+// forward ports nevertheless.
+func (a Attachment) checkPorts(result Result) error {
+	has := result.Addresses()
+	if len(has) == 0 {
+		return nil
+	}
+	for _, port := range a.ports() {
+		host, err := netip.ParseAddr(port.HostIP)
+		if err != nil {
+			continue // every address of the host: "", or as the plugin takes it
+		}
+		is4 := host.Unmap().Is4()
+		if slices.ContainsFunc(has, func(own netip.Addr) bool { return own.Is4() == is4 }) {
+			continue
+		}
+		family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
+		return fmt.Errorf("port %s cannot be published: the pod has no %s address on the network", port, family)
+	}
+	return nil
+}
+
+// ports returns the ports that the network publishes for the pod.
+func (a Attachment) ports() []PortMapping {
+	var config struct {
+		Runtime struct {
+			Ports []PortMapping `json:"portMappings"`
+		} `json:"runtimeConfig"`
+	}
+	_ = json.Unmarshal([]byte(a.Config), &config) // what is of another form has no ports
+	return config.Runtime.Ports
 }

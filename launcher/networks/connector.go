@@ -53,7 +53,8 @@ type Connector struct {
 	CallTime time.Duration
 }
 
-// Connect calls `add` of each attachment's plugin in order. file is where the record is kept.
+// Connect calls `add` of each attachment's plugin in order. file is where the record is kept. A port that a network
+// publishes on an address of a family that the pod does not have there is an error.
 // After an error every `add` that has begun has been undone by `del`, the last first, and the
 // record is gone if that worked; the error names the network and has the plugin's words.
 func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string,
@@ -63,6 +64,9 @@ func (c *Connector) Connect(ctx context.Context, file, uuid, namespace string,
 	for _, a := range attachments {
 		result, err := c.add(ctx, file, &record, call(a, uuid, namespace), a.Network)
 		record.Results = append(record.Results, result)
+		if err == nil {
+			err = a.checkPorts(result)
+		}
 		if err != nil {
 			err = fmt.Errorf("connect to network %q: %w", a.Network, err)
 			return nil, errors.Join(err, c.Disconnect(context.WithoutCancel(ctx), file, uuid, namespace, attachments))

@@ -227,3 +227,33 @@ func TestANetworkWithoutAPluginFails(t *testing.T) {
 		t.Errorf("error %v, record gone %v", err, isGone(f.file))
 	}
 }
+
+// A port on an address of a family that the pod does not have on the network is an error, and the pod is disconnected.
+func TestAPortWantsAnAddressOfItsFamily(t *testing.T) {
+	const v4, v6, both = `{"ip4":{"ip":"10.0.0.2/24"}}`, `{"ip6":{"ip":"fd00::2/64"}}`, `{"ip4":{"ip":"10.0.0.2/24"},"ip6":{"ip":"fd00::2/64"}}`
+	for _, tt := range []struct{ result, hostIP, missing string }{
+		{v4, "", ""}, {v4, "0.0.0.0", ""}, {v4, "192.0.2.1", ""}, {v4, "::ffff:192.0.2.1", ""},
+		{v4, "::", "IPv6"}, {v4, "fd00:1::1", "IPv6"},
+		{v6, "", ""}, {v6, "::", ""}, {v6, "127.0.0.1", "IPv4"}, {v6, "0.0.0.0", "IPv4"},
+		{both, "::", ""}, {both, "127.0.0.1", ""}, {"", "::", ""},
+	} {
+		f := newFakes(t, map[string]*fake{"n": {add: func(context.Context) ([]byte, error) { return []byte(tt.result), nil }}})
+		port := PortMapping{HostPort: 8080, ContainerPort: 80, Protocol: "tcp", HostIP: tt.hostIP}
+		config, err := addKey("{}", "runtimeConfig", map[string]any{"portMappings": []PortMapping{port}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := []Attachment{{Network: "n", Interface: "eth0", Config: config}}
+		_, err = f.Connect(t.Context(), f.file, "uuid", "/ns", all)
+		if tt.missing == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			continue
+		}
+		want := fmt.Sprintf(`connect to network "n": port %s cannot be published: the pod has no %s address on the network`, port, tt.missing)
+		if err == nil || err.Error() != want || !isGone(f.file) || len(f.calls) != 2 {
+			t.Errorf("%+v: %v, calls %q, want %q", tt, err, f.calls, want)
+		}
+	}
+}

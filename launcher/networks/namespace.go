@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"kurma.io/stager/internal/thread"
 
@@ -30,8 +31,8 @@ func Make(pin string) (*Namespace, error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		if err := LoopbackUp(); err != nil {
-			return fmt.Errorf("bring up loopback: %w", err)
+		if err := SetUp(); err != nil {
+			return err
 		}
 		return Pin(fmt.Sprintf("/proc/%d/ns/net", unix.Gettid()), pin)
 	})
@@ -123,8 +124,47 @@ func Pin(namespace, pin string) error {
 	return nil
 }
 
-// LoopbackUp brings up lo in the calling thread's network namespace.
-func LoopbackUp() error {
+// SetUp sets up the calling thread's new network namespace, a pod's: lo is up, and apps of any user may listen on every
+// port and send echo requests (ping), as with other container runtimes. The pod may set its sysctls otherwise later. A
+// kernel without these sysctls, or a machine whose /proc/sys is read-only, keeps the kernel's defaults.
+func SetUp() error {
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up loopback: %w", err)
+	}
+	groups, err := mappedGroups("/proc/thread-self/gid_map")
+	if err != nil {
+		return err
+	}
+	for file, value := range map[string]string{
+		"/proc/sys/net/ipv4/ip_unprivileged_port_start": "0", "/proc/sys/net/ipv4/ping_group_range": groups,
+	} {
+		err := os.WriteFile(file, []byte(value), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EROFS) {
+			return fmt.Errorf("open ports and ping to all users: %w", err)
+		}
+	}
+	return nil
+}
+
+// mappedGroups returns the first and the last of the groups from 0 on that a user namespace has, by its file gid_map
+// (user_namespaces(7)): the kernel refuses a range with others.
+func mappedGroups(file string) (string, error) {
+	const last = 1<<31 - 1 // of ping_group_range
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read groups of the user namespace: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var inside, outside, size uint64
+		if _, err := fmt.Sscan(line, &inside, &outside, &size); err == nil && inside == 0 && size > 0 {
+			return fmt.Sprintf("0 %d", min(size-1, last)), nil
+		}
+	}
+	return "1 0", nil // none
+}
+
+// loopbackUp brings up lo in the calling thread's network namespace.
+func loopbackUp() error {
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -33,8 +33,8 @@ func (k *Keeper) enterNew(group *cgroups.Group) error {
 		}
 	}
 	if alone {
-		if err := networks.LoopbackUp(); err != nil {
-			return fmt.Errorf("bring up loopback: %w", err)
+		if err := networks.SetUp(); err != nil {
+			return fmt.Errorf("set up network namespace: %w", err)
 		}
 	}
 	root := filepath.Join(k.Dir, rootDir)

@@ -3,6 +3,7 @@ package pods
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -36,7 +37,46 @@ func checkPorts(plan Plan, all []*Pod) error {
 			}
 		}
 	}
+	return checkHostAddresses(plan.Ports)
+}
+
+// checkHostAddresses returns an error that names a port on an address which is not one of the network namespace of this
+// process.
+func checkHostAddresses(ports []networks.PortMapping) error {
+	for _, port := range ports {
+		address, err := netip.ParseAddr(port.HostIP)
+		if err != nil || address.IsUnspecified() {
+			continue // every address
+		}
+		has, err := hasAddress(address)
+		if err == nil && !has {
+			err = fmt.Errorf("the host has no address %s", address)
+		}
+		if err != nil {
+			return fmt.Errorf("port %s cannot be published: %w", port, err)
+		}
+	}
 	return nil
+}
+
+// hasAddress reports whether sockets can have the address, which the sysctl ip_nonlocal_bind and routes of type local
+// allow also for addresses that no link has, or a link has it that the kernel still tests (an IPv6 address that is
+// tentative).
+func hasAddress(address netip.Addr) (bool, error) {
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: address.Unmap().AsSlice()})
+	if err == nil {
+		return true, socket.Close()
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	for _, one := range all {
+		if prefix, err := netip.ParsePrefix(one.String()); err == nil && prefix.Addr() == address.Unmap() {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // publishedBy reports whether one of the mappings wants the port's port of the host.
