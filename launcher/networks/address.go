@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Addresses returns the addresses that the pod asks for on the network.
@@ -20,7 +21,13 @@ func (a Attachment) Addresses() []netip.Addr {
 	}
 	_ = json.Unmarshal([]byte(a.Config), &config) // what is of another form asks for no address
 	var all []netip.Addr
-	for _, text := range append(config.Runtime.IPs, config.Args.CNI.IPs...) {
+	texts := append(config.Runtime.IPs, config.Args.CNI.IPs...)
+	for pair := range strings.SplitSeq(a.Args, ";") {
+		if address, asks := strings.CutPrefix(pair, "IP="); asks {
+			texts = append(texts, address)
+		}
+	}
+	for _, text := range texts {
 		if address, err := netip.ParseAddr(beforeSlash(text)); err == nil {
 			all = append(all, address)
 		}

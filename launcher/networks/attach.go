@@ -20,6 +20,8 @@ type Attachment struct {
 	// Config is the stdin of `add` and `del`: the network's entry byte for byte, and what
 	// Attach adds. A string, because JSON would change the white space of a raw value.
 	Config string `json:"config"`
+	// Args is the variable CNI_ARGS of `add` and `del`, "" for none.
+	Args string `json:"args,omitempty"`
 	// DNS is the pod's own choice of name servers, nil for none.
 	DNS *DNS `json:"dns,omitempty"`
 }
@@ -63,7 +65,7 @@ func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachmen
 		if name != "" {
 			used = append(used, name)
 		}
-		a := Attachment{Network: n.Name, Interface: name}
+		a := Attachment{Network: n.Name, Interface: name, Args: r.cniArgs()}
 		takesPorts := false
 		if a.Config, takesPorts, err = configure(n, r, pod, !published); err != nil {
 			return nil, false, fmt.Errorf("network %q: %w", n.Name, err)
@@ -153,7 +155,7 @@ func (r Request) fillRequired(on map[string]bool, runtime map[string]any) error 
 		value      any
 	}{
 		{"mac", r.MAC != "", r.MAC},
-		{"ipRanges", len(r.IPRanges) > 0, ranges(r.IPRanges)},
+		{"ipRanges", len(r.IPRanges) > 0, r.IPRanges},
 	} {
 		switch {
 		case !o.isSet:
@@ -166,6 +168,19 @@ func (r Request) fillRequired(on map[string]bool, runtime map[string]any) error 
 	return nil
 }
 
+// cniArgs returns the value of CNI_ARGS. A plugin that does not know a key is to ignore it, unless the request says
+// otherwise.
+func (r Request) cniArgs() string {
+	if len(r.Args) == 0 {
+		return ""
+	}
+	isAbout := func(pair string) bool { return strings.HasPrefix(pair, "IgnoreUnknown=") }
+	if slices.ContainsFunc(r.Args, isAbout) {
+		return strings.Join(r.Args, ";")
+	}
+	return "IgnoreUnknown=1;" + strings.Join(r.Args, ";")
+}
+
 // label is a label as the CNI conventions write it.
 type label struct {
 	Key   string `json:"key"`
@@ -176,15 +191,6 @@ func sortedLabels(labels map[string]string) []label {
 	var all []label
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		all = append(all, label{key, labels[key]})
-	}
-	return all
-}
-
-// ranges is a list of subnets as host-local has it: one address from each.
-func ranges(subnets []string) [][]map[string]string {
-	var all [][]map[string]string
-	for _, s := range subnets {
-		all = append(all, []map[string]string{{"subnet": s}})
 	}
 	return all
 }

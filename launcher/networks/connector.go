@@ -135,8 +135,15 @@ func LimitCall(ctx context.Context, limit time.Duration) (context.Context, conte
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
 }
 
+// argsVariable is a variable of CNI's plugins (Container Network Interface Proposal).
+const argsVariable = "CNI_ARGS"
+
 func call(a Attachment, uuid, namespace string) Call {
-	return Call{Config: a.Config, Namespace: namespace, UUID: uuid, Interface: a.Interface}
+	c := Call{Config: a.Config, Namespace: namespace, UUID: uuid, Interface: a.Interface}
+	if a.Args != "" {
+		c.Env = []string{argsVariable + "=" + a.Args}
+	}
+	return c
 }
 
 // ReadRecord reads the record of a pod; it is fs.ErrNotExist for a pod that is connected to no

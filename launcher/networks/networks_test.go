@@ -123,16 +123,24 @@ func TestInterfaceNames(t *testing.T) {
 }
 
 func TestParseRequest(t *testing.T) {
-	r, err := ParseRequest("net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,ipRanges=10.1.2.3/16,label=a=b=c")
+	r, err := ParseRequest("net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,dnsOption=ndots:2,dnsOption=edns0," +
+		"ipRanges=10.1.2.3/16,ipRanges=fd00::/64;rangeStart=fd00::5;rangeEnd=fd00::9;gateway=fd00::1+fd01::/64,label=a=b=c,args=IP=10.0.0.9,args=K=v")
 	want := Request{
 		Name: "net", IPs: []string{"10.0.0.5/24", "fd00::5"}, MAC: "0a:58:0a:00:00:05",
-		DNS: DNS{Nameservers: []string{"1.1.1.1"}, Search: []string{"example.com"}}, IPRanges: []string{"10.1.0.0/16"},
-		Labels: map[string]string{"a": "b=c"},
+		DNS:    DNS{Nameservers: []string{"1.1.1.1"}, Search: []string{"example.com"}, Options: []string{"ndots:2", "edns0"}},
+		Labels: map[string]string{"a": "b=c"}, Args: []string{"IP=10.0.0.9", "K=v"},
+		IPRanges: [][]IPRange{
+			{{Subnet: "10.1.0.0/16"}},
+			{{Subnet: "fd00::/64", Start: "fd00::5", End: "fd00::9", Gateway: "fd00::1"}, {Subnet: "fd01::/64"}},
+		},
 	}
 	if diff := cmp.Diff(want, r); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	for _, text := range []string{"", "host", "a b", "n:x", "n:x=y", "n:ips=", "n:ips=1.2", "n:mac=1", "n:mac=0a:58:0a:00:00:05,mac=0a:58:0a:00:00:05", "n:dns=x", "n:ipRanges=10.0.0.1", "n:label=a", "n:label=a=1,label=a=2", "n:args=K=V", "n:alias=a"} {
+	for _, text := range []string{"", "host", "a b", "n:x", "n:x=y", "n:ips=", "n:ips=1.2", "n:mac=1", "n:mac=0a:58:0a:00:00:05,mac=0a:58:0a:00:00:05", "n:dns=x", "n:ipRanges=10.0.0.1", "n:label=a", "n:label=a=1,label=a=2", "n:args=K", "n:args==V",
+		"n:args=K=V;L=W", "n:args=K=V,args=K=W", "n:args=K.L=V", "n:alias=a", "n:ipRanges=10.0.0.0/8+", "n:ipRanges=10.0.0.0/8;",
+		"n:ipRanges=10.0.0.0/8;start=10.0.0.1", "n:ipRanges=10.0.0.0/8;gateway=11.0.0.1", "n:ipRanges=10.0.0.0/8;gateway=x",
+		"n:ipRanges=10.0.0.0/8;rangeEnd=10.0.0.1;rangeEnd=10.0.0.1", "n:dnsOption="} {
 		if _, err := ParseRequest(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
@@ -155,8 +163,8 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 		{"nothing", "plain", plain, false},
 		{"data", "capable:ips=10.0.0.5", capable[:len(capable)-1] + `,"runtimeConfig":{"bandwidth":{"ingressRate":8},"ips":["10.0.0.5"],"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}]}}`, true},
 		{"name servers alone", "every:dns=1.1.1.1", every[:len(every)-1] + `,"runtimeConfig":{"dns":{"servers":["1.1.1.1"]}}}`, false},
-		{"the other capabilities", "every:ipRanges=10.1.0.0/16,ipRanges=fd00::/64,dns=1.1.1.1,search=a.example,mac=0a:58:0a:00:00:05", every[:len(every)-1] +
-			`,"runtimeConfig":{"dns":{"servers":["1.1.1.1"],"searches":["a.example"]},"ipRanges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
+		{"the other capabilities", "every:ipRanges=10.1.0.0/16;rangeStart=10.1.0.9+10.2.0.0/16,ipRanges=fd00::/64,dns=1.1.1.1,dnsOption=ndots:2,search=a.example,mac=0a:58:0a:00:00:05", every[:len(every)-1] +
+			`,"runtimeConfig":{"dns":{"servers":["1.1.1.1"],"searches":["a.example"],"options":["ndots:2"]},"ipRanges":[[{"subnet":"10.1.0.0/16","rangeStart":"10.1.0.9"},{"subnet":"10.2.0.0/16"}],[{"subnet":"fd00::/64"}]],"mac":"0a:58:0a:00:00:05"}}`, false},
 		{"args", "plain:ips=10.0.0.5,label=k=v", `{"name":"plain","aci":"x" ,"args":{"cni":{"ips":["10.0.0.5"],"labels":[{"key":"k","value":"v"}]}}}`, false},
 	} {
 		r, err := ParseRequest(tt.request)
@@ -248,6 +256,30 @@ func TestNamesOfNetworks(t *testing.T) {
 	} {
 		if IsName(name) != want {
 			t.Errorf("%q is a name: %t", name, !want)
+		}
+	}
+}
+
+// The arguments of a request are the variable CNI_ARGS of add and del, and an address among them is the pod's.
+func TestArgsAreAVariableOfThePlugins(t *testing.T) {
+	all := parseAll(t, `{"name":"n","aci":"x"}`)
+	for options, want := range map[string]string{
+		"": "", ":args=IP=10.0.0.9,args=K=v": "IgnoreUnknown=1;IP=10.0.0.9;K=v", ":args=IgnoreUnknown=0,args=K=v": "IgnoreUnknown=0;K=v",
+	} {
+		r, err := ParseRequest("n" + options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
+		if err != nil || got[0].Args != want {
+			t.Fatalf("%s: %q, %v, want %q", options, got[0].Args, err, want)
+		}
+		if asks := len(got[0].Addresses()) == 1; asks != strings.Contains(want, "IP=") {
+			t.Errorf("%s: addresses %v", options, got[0].Addresses())
+		}
+		env := call(got[0], "u", "/ns").Env
+		if diff := cmp.Diff(map[bool][]string{true: {"CNI_ARGS=" + want}}[want != ""], env); diff != "" {
+			t.Error(diff)
 		}
 	}
 }

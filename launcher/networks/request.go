@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -14,12 +16,21 @@ type Request struct {
 	IPs      []string // addresses, with or without a prefix length
 	MAC      string
 	DNS      DNS
-	IPRanges []string          // subnets
+	IPRanges [][]IPRange       // an address is from each, of one of its ranges
 	Labels   map[string]string // passed to the plugins as they are
+	Args     []string          // KEY=VALUE, the variable CNI_ARGS of CNI's plugins
 }
 
-// ParseRequest reads NAME[:KEY=VALUE[,KEY=VALUE]…]. The keys are ips, mac, dns, search, ipRanges,
-// and label (K=V). All but mac may be repeated.
+// IPRange is a range of addresses, in the form of CNI's capability ipRanges.
+type IPRange struct {
+	Subnet  string `json:"subnet"`
+	Start   string `json:"rangeStart,omitempty"`
+	End     string `json:"rangeEnd,omitempty"`
+	Gateway string `json:"gateway,omitempty"`
+}
+
+// ParseRequest reads NAME[:KEY=VALUE[,KEY=VALUE]…]. The keys are ips, mac, dns, search, dnsOption, ipRanges, label (K=V)
+// and args (K=V). All but mac may be repeated.
 func ParseRequest(text string) (Request, error) {
 	name, options, _ := strings.Cut(text, ":")
 	r := Request{Name: name}
@@ -57,19 +68,64 @@ func (r *Request) set(key, value string) error {
 		r.DNS.Nameservers = append(r.DNS.Nameservers, value)
 	case "search":
 		r.DNS.Search = append(r.DNS.Search, value)
+	case "dnsOption":
+		r.DNS.Options = append(r.DNS.Options, value)
 	case "ipRanges":
-		prefix, err := netip.ParsePrefix(value)
+		ranges, err := parseRanges(value)
 		if err != nil {
-			return fmt.Errorf("%q is not a subnet in CIDR notation", value)
+			return err
 		}
-		r.IPRanges = append(r.IPRanges, prefix.Masked().String())
+		r.IPRanges = append(r.IPRanges, ranges)
 	case "label":
 		return r.setLabel(value)
+	case "args":
+		return r.setArg(value)
 	default:
-		return fmt.Errorf("unknown key; want ips, mac, dns, search, ipRanges or label")
+		return fmt.Errorf("unknown key; want ips, mac, dns, search, dnsOption, ipRanges, label or args")
 	}
 	return nil
 }
+
+// parseRanges reads RANGE[+RANGE]…, where RANGE is SUBNET[;KEY=ADDRESS]… with the keys rangeStart, rangeEnd and gateway.
+func parseRanges(text string) (all []IPRange, err error) {
+	for one := range strings.SplitSeq(text, "+") {
+		parts := strings.Split(one, ";")
+		prefix, err := netip.ParsePrefix(parts[0])
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a subnet in CIDR notation", parts[0])
+		}
+		r := IPRange{Subnet: prefix.Masked().String()}
+		for _, pair := range parts[1:] {
+			key, value, _ := strings.Cut(pair, "=")
+			into := map[string]*string{"rangeStart": &r.Start, "rangeEnd": &r.End, "gateway": &r.Gateway}[key]
+			if into == nil || *into != "" {
+				return nil, fmt.Errorf("%q: want rangeStart, rangeEnd or gateway, each once", pair)
+			}
+			address, err := netip.ParseAddr(value)
+			if err != nil || !prefix.Contains(address) {
+				return nil, fmt.Errorf("%s: %q is not an address of %s", key, value, r.Subnet)
+			}
+			*into = address.String()
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// setArg adds a pair of CNI_ARGS, which pairs with semicolons between them make.
+func (r *Request) setArg(value string) error {
+	key, text, ok := strings.Cut(value, "=")
+	if !ok || !argPattern.MatchString(key) || strings.ContainsAny(text, ";= \t\n") {
+		return errors.New("want args=KEY=VALUE, a key of letters, digits and '_', and a value without ';', '=' and white space")
+	}
+	if slices.ContainsFunc(r.Args, func(pair string) bool { return strings.HasPrefix(pair, key+"=") }) {
+		return fmt.Errorf("args %q is given twice", key)
+	}
+	r.Args = append(r.Args, value)
+	return nil
+}
+
+var argPattern = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
 func (r *Request) setMAC(value string) error {
 	mac, err := net.ParseMAC(value)

@@ -55,6 +55,7 @@ case $CNI_COMMAND in
 VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' && exit ;;
 ADD) echo '{"cniVersion": "1.0.0"}' ;;
 esac
+[ "$CNI_ARGS" = "IgnoreUnknown=1;K=v" ] || [ $CNI_COMMAND = VERSION ] || CNI_COMMAND="$CNI_COMMAND with $CNI_ARGS"
 grep -q '"args":{"a":"b"}' && echo "$CNI_COMMAND ${0##*/}" >>` + calls + "\n"
 	for _, name := range []string{"first", "second", "third"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(program), 0o700); err != nil { //nolint:gosec // a program
@@ -70,9 +71,11 @@ grep -q '"args":{"a":"b"}' && echo "$CNI_COMMAND ${0##*/}" >>` + calls + "\n"
 			"plugins": [{"type": "first"}, {"type": "` + second + `"}]}`)
 	}
 	pod := plugin.Pod{Namespace: "/proc/self/ns/net", UUID: "pod", Interface: "eth0"}
+	c.args = argsOf("IgnoreUnknown=1;K=v")
 	if _, err := c.Add(t.Context(), config("second"), pod); err != nil {
 		t.Fatal(err)
 	}
+	c.args = nil // of another call
 	for range 2 {
 		if err := c.Setup(t.Context(), config("third")); err != nil {
 			t.Fatal(err)

@@ -30,6 +30,7 @@ func main() {
 		check:   os.Getenv("NETWORK_CHECK") != "",
 		idle:    os.Getenv("NETWORK_IDLE") != "",
 		pods:    podsOf(os.LookupEnv("NETWORK_PODS")),
+		args:    argsOf(os.Getenv("CNI_ARGS")),
 	})
 }
 
@@ -42,6 +43,17 @@ type cni struct {
 	check   bool     // setup also checks the pods that are connected
 	idle    bool     // no other call runs while setup runs
 	pods    []string // those that may be connected; nil if that is not known
+	args    [][2]string
+}
+
+// argsOf returns the pairs of CNI_ARGS, which the caller gives for a pod.
+func argsOf(text string) (all [][2]string) {
+	for pair := range strings.SplitSeq(text, ";") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			all = append(all, [2]string{key, value})
+		}
+	}
+	return all
 }
 
 // podsOf returns the UUIDs in a variable, nil without the variable.
@@ -234,6 +246,7 @@ func (c *cni) runtime(n *network, pod plugin.Pod) (*libcni.RuntimeConf, error) {
 		ContainerID:    pod.UUID,
 		NetNS:          pod.Namespace,
 		IfName:         pod.Interface,
+		Args:           c.args,
 		CapabilityArgs: n.RuntimeConfig,
 	}, nil
 }
