@@ -26,9 +26,10 @@ type settings struct {
 	TTY               bool       `json:"tty"`
 }
 
+// variable has both keys (stager specification, run).
 type variable struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name  string  `json:"name"`
+	Value *string `json:"value"`
 }
 
 // parseSettings reads and checks settings. An unknown field is an error, because a
@@ -70,17 +71,17 @@ func (s settings) validate() error {
 			return fmt.Errorf(`settings: "supplementaryGIDs" has %d, which is not a group ID`, gid)
 		}
 	}
-	if err := s.validateNUL(); err != nil {
+	if err := s.validateEnvironment(); err != nil {
 		return err
 	}
-	return s.validateEnvironment()
+	return s.validateNUL()
 }
 
 // validateNUL refuses strings that execve(2) would cut short.
 func (s settings) validateNUL() error {
 	texts := slices.Concat(s.Exec, []string{s.User, s.Group, s.WorkingDirectory})
 	for _, v := range s.Environment {
-		texts = append(texts, v.Value)
+		texts = append(texts, *v.Value)
 	}
 	for _, text := range texts {
 		if strings.ContainsRune(text, 0) {
@@ -91,7 +92,8 @@ func (s settings) validateNUL() error {
 }
 
 func (s settings) validateEnvironment() error {
-	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString // appc's rule
+	// appc's rule, which has "." and "-" beyond the stager specification's: a daemon passes an app's variables on.
+	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString
 	seen := make(map[string]bool, len(s.Environment))
 	for _, v := range s.Environment {
 		if !isName(v.Name) {
@@ -99,6 +101,9 @@ func (s settings) validateEnvironment() error {
 		}
 		if seen[v.Name] {
 			return fmt.Errorf(`settings: "environment" has %q twice`, v.Name)
+		}
+		if v.Value == nil {
+			return fmt.Errorf(`settings: "environment" has no value for %q`, v.Name)
 		}
 		seen[v.Name] = true
 	}
@@ -112,7 +117,7 @@ func (s settings) command(defaults []string) spec.Command {
 	env := make([]string, 0, len(s.Environment)+len(defaults))
 	for _, v := range s.Environment {
 		listed[v.Name] = true
-		env = append(env, v.Name+"="+v.Value)
+		env = append(env, v.Name+"="+*v.Value)
 	}
 	for _, d := range defaults {
 		name, _, _ := strings.Cut(d, "=")

@@ -20,9 +20,10 @@ func TestParseSettingsReadsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dollar, empty := "$x\n=", ""
 	want := settings{
 		Exec: []string{"/bin/bash", ""}, User: "0", Group: "/f", SupplementaryGIDs: []int64{20, 4294967294},
-		WorkingDirectory: "/w", Environment: []variable{{"A.b-1", "$x\n="}, {"_", ""}}, TTY: true,
+		WorkingDirectory: "/w", Environment: []variable{{"A.b-1", &dollar}, {"_", &empty}}, TTY: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
@@ -64,6 +65,7 @@ func TestParseSettingsRefusesWrongSettings(t *testing.T) {
 		{"no name", `{"exec": ["a"], "user": "0", "group": "0", "environment": [{"value": "x"}]}`, `settings: "environment" has the name ""`},
 		{"digit first", `{"exec": ["a"], "user": "0", "group": "0", "environment": [{"name": "1A", "value": "x"}]}`, `settings: "environment" has the name "1A"`},
 		{"equals sign", `{"exec": ["a"], "user": "0", "group": "0", "environment": [{"name": "A=", "value": "x"}]}`, `settings: "environment" has the name "A="`},
+		{"no value", `{"exec": ["a"], "user": "0", "group": "0", "environment": [{"name": "A"}]}`, `settings: "environment" has no value for "A"`},
 		{"name twice", `{"exec": ["a"], "user": "0", "group": "0", "environment": [{"name": "A", "value": "x"}, {"name": "A", "value": ""}]}`, `settings: "environment" has "A" twice`},
 	}
 	for _, test := range tests {

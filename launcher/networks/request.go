@@ -29,8 +29,8 @@ type IPRange struct {
 	Gateway string `json:"gateway,omitempty"`
 }
 
-// ParseRequest reads NAME[:KEY=VALUE[,KEY=VALUE]…]. The keys are ips, mac, dns, search, dnsOption, ipRanges, label (K=V)
-// and args (K=V). All but mac may be repeated.
+// ParseRequest reads NAME[:KEY=VALUE[,KEY=VALUE]…]. The keys are ips, mac, dns, search, dnsOption, ipRanges, label
+// (K=V) and args (K=V). All but mac may be repeated.
 func ParseRequest(text string) (Request, error) {
 	name, options, _ := strings.Cut(text, ":")
 	r := Request{Name: name}
@@ -86,7 +86,7 @@ func (r *Request) set(key, value string) error {
 	return nil
 }
 
-// parseRanges reads RANGE[+RANGE]…, where RANGE is SUBNET[;KEY=ADDRESS]… with the keys rangeStart, rangeEnd and gateway.
+// parseRanges reads RANGE[+RANGE]…. A range is SUBNET[;KEY=ADDRESS]… with the keys rangeStart, rangeEnd and gateway.
 func parseRanges(text string) (all []IPRange, err error) {
 	for one := range strings.SplitSeq(text, "+") {
 		parts := strings.Split(one, ";")
@@ -116,7 +116,8 @@ func parseRanges(text string) (all []IPRange, err error) {
 func (r *Request) setArg(value string) error {
 	key, text, ok := strings.Cut(value, "=")
 	if !ok || !argPattern.MatchString(key) || strings.ContainsAny(text, ";= \t\n") {
-		return errors.New("want args=KEY=VALUE, a key of letters, digits and '_', and a value without ';', '=' and white space")
+		return errors.New("want args=KEY=VALUE, a key of letters, digits and '_', and a value without ';', '=' and " +
+			"white space")
 	}
 	if slices.ContainsFunc(r.Args, func(pair string) bool { return strings.HasPrefix(pair, key+"=") }) {
 		return fmt.Errorf("args %q is given twice", key)
