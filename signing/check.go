@@ -127,7 +127,13 @@ func (all signatures) check(ring KeyRing, digests Digests) (string, error) {
 // check checks the part with each copy of the signer's key in the ring. A revocation counts, whichever copy has it; the
 // part is valid by any other copy: one may have expired, and another may say for how much longer the key is valid.
 func (p part) check(ring KeyRing, digest []byte) (string, error) {
-	if p.parsed.IssuerKeyId == nil || len(ring.entities.KeysById(*p.parsed.IssuerKeyId)) == 0 {
+	if p.parsed.IssuerKeyId == nil {
+		return "", ErrUnknownKey
+	}
+	if err := ring.damageOf(fmt.Sprintf("%016x", *p.parsed.IssuerKeyId)); err != nil {
+		return "", fmt.Errorf("verify signature: %w", err)
+	}
+	if len(ring.entities.KeysById(*p.parsed.IssuerKeyId)) == 0 {
 		return "", ErrUnknownKey
 	}
 	if err := p.refuse(); err != nil {
@@ -151,6 +157,9 @@ func (p part) check(ring KeyRing, digest []byte) (string, error) {
 	}
 	if signer == "" {
 		return "", reason
+	}
+	if err := ring.damageOf(signer); err != nil { // which may have said that the key is revoked
+		return "", fmt.Errorf("verify signature: %w", err)
 	}
 	return signer, nil
 }

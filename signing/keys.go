@@ -20,6 +20,7 @@ const armorBegin = "-----BEGIN PGP"
 type KeyRing struct {
 	entities openpgp.EntityList
 	prefixes []string // for each entity; "" for every name
+	damaged  []damagedKey
 }
 
 // Key is a key pair that can sign.
@@ -95,19 +96,21 @@ func (k *Key) WritePrivate(w io.Writer) error {
 	})
 }
 
+// writeArmored writes at once what it has encoded: armor.Encode loses errors of w.
 func writeArmored(w io.Writer, blockType string, serialize func(io.Writer) error) error {
-	enc, err := armor.Encode(w, blockType, nil)
+	var text bytes.Buffer
+	enc, err := armor.Encode(&text, blockType, nil)
 	if err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
-	if err := serialize(enc); err != nil {
+	if err := errors.Join(serialize(enc), enc.Close()); err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
-	if err := enc.Close(); err != nil {
+	text.WriteByte('\n')
+	if _, err := w.Write(text.Bytes()); err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
-	_, err = io.WriteString(w, "\n")
-	return err
+	return nil
 }
 
 // readEntities reads the keys in a file.

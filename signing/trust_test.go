@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestATrustFolderHasKeysForPrefixes(t *testing.T) {
@@ -103,13 +105,94 @@ func TestATrustFolderRefuses(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, public, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if ring, err := ReadTrust(dir); err == nil || !strings.Contains(err.Error(), filepath.Base(file)) {
-			t.Errorf("%s: %v, %v", path, ring.Keys(), err)
+		ring, err := ReadTrust(dir)
+		if all := ring.Keys(); err != nil || len(all) != 1 || all[0].State != "damaged" || ring.trusts(key.Fingerprint()) {
+			t.Errorf("%s: %v, %v", path, all, err)
 		}
 	}
 	for _, prefix := range []string{"../x", "/x", "a//b", "a/", ".hidden", "a/.b", "."} {
 		if err := ringOf(t, publicFile(t, key)).Trust(t.TempDir(), prefix); err == nil {
 			t.Errorf("prefix %q is taken", prefix)
+		}
+	}
+}
+
+// A file that is not the key of its name disables that key alone, wherever else the ring has it: it may have said that the
+// key is revoked.
+func TestADamagedKeyDisablesNoOther(t *testing.T) {
+	good, bad := newKey(t), newKey(t)
+	dir := t.TempDir()
+	for _, key := range []*Key{good, bad} {
+		if err := ringOf(t, publicFile(t, key)).Trust(dir, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, rootKeys, bad.Fingerprint())
+	if err := os.Truncate(file, 200); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := ReadTrust(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring = ring.Join(ringOf(t, publicFile(t, bad))).For("example.com/a")
+	verify := func(key *Key) error {
+		_, err := Verify(ring, strings.NewReader(message), strings.NewReader(signed(t, key)))
+		return err
+	}
+	if err := verify(good); err != nil {
+		t.Error(err)
+	}
+	if err := verify(bad); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a key with a damaged file: %v", err)
+	}
+	if err := Distrust(dir, "", bad.Fingerprint()); err != nil {
+		t.Error(err)
+	}
+	if ring, err := ReadTrust(dir); err != nil || len(ring.Keys()) != 1 {
+		t.Errorf("%v, %v", ring.Keys(), err)
+	}
+}
+
+// failingWriter fails at one write, as on a disk that has room for a smaller one afterwards.
+type failingWriter struct{ left int }
+
+func (w *failingWriter) Write(data []byte) (int, error) {
+	if w.left--; w.left == -1 {
+		return 0, unix.ENOSPC
+	}
+	return len(data), nil
+}
+
+// No error of a write is lost, whichever write it is.
+func TestAKeyThatIsWrittenInPartIsAnError(t *testing.T) {
+	key := newKey(t)
+	for writes := range 100 {
+		w := &failingWriter{left: writes}
+		err := key.WritePublic(w)
+		if w.left >= 0 && err == nil {
+			return
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("write %d fails: %v", writes, err)
+		}
+	}
+}
+
+// What a killed process has left is removed, and the keys stay.
+func TestLeftoversOfATrustFolderAreRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "trust[")
+	if err := RemoveLeftovers(dir); err != nil {
+		t.Error(err)
+	}
+	ring := ringOf(t, publicFile(t, newKey(t)))
+	for folder, prefix := range map[string]string{rootKeys: "", prefixKeys + "/a/b": "a/b"} {
+		err := ring.Trust(dir, prefix)
+		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, folder, newKeys+"1"), nil, 0o600), RemoveLeftovers(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := os.ReadDir(filepath.Join(dir, folder)); len(entries) != 1 || entries[0].Name() != ring.Keys()[0].Fingerprint || err != nil {
+			t.Errorf("%v, %v", entries, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/launcher/sources"
+	"kurma.io/stager/signing"
 )
 
 // Collected is what Collect has deleted, or would delete.
@@ -26,8 +27,9 @@ func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	layers, layerErr := d.freeLayers(ctx, false)
 	imports, imageErr := d.imageStore().Collect()
 	cached, cacheErr := sources.RemoveLeftovers(d.config.CacheDirectory)
+	trustErr := signing.RemoveLeftovers(d.config.TrustDirectory)
 	return Collected{append([]string{}, done...), imports + cached, layers, idle},
-		errors.Join(podErr, networkErr, layerErr, imageErr, cacheErr)
+		errors.Join(podErr, networkErr, layerErr, imageErr, cacheErr, trustErr)
 }
 
 // WouldCollect returns what Collect would delete.
