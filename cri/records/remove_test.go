@@ -99,8 +99,11 @@ func TestOnlyFoldersOfIDsAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "other"), 0o700); err != nil {
+	if err := write(filepath.Join(dir, "other"), "sandbox", Sandbox{}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := s.Sandbox("../other"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a record of another folder: %v", err)
 	}
 	for _, id := range []string{"../other", "", "."} {
 		if err := errors.Join(s.RemoveSandbox(id), s.RemoveContainer(id)); err != nil {

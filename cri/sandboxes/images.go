@@ -24,7 +24,7 @@ func MountImage(ctx context.Context, dir, name string, layers []string) (string,
 	if err := os.MkdirAll(top, 0o700); err != nil {
 		return "", err
 	}
-	if err := unix.Mount("image", top, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700,size=1m"); err != nil {
+	if err := unix.Mount("image", top, "tmpfs", 0, "mode=0700,size=1m"); err != nil {
 		return "", &os.PathError{Op: "mount", Path: top, Err: err}
 	}
 	if err := errors.Join(os.Mkdir(r.Scratch, 0o700), os.Mkdir(r.Target, 0o700)); err != nil {

@@ -23,6 +23,12 @@ import (
 const connectWord = "connect-a-sandbox"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == HoldCommand {
+		if err := Hold(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
 	if len(os.Args) == 3 && os.Args[1] == connectWord {
 		if err := connectTest(context.Background(), os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
