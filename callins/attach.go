@@ -128,7 +128,7 @@ func follow(c conn, s Streams, theirs copies, signals <-chan os.Signal) (int, er
 			if errors.Is(end.err, errDropped) {
 				return 0, end.err // the output is stuck
 			}
-			code, err := awaitOutput(theirs.outputs, signals)
+			code, err := awaitOutput(func() error { return finishAll(theirs.outputs) }, signals)
 			if code != 0 {
 				return code, nil
 			}
@@ -159,9 +159,13 @@ func awaitEnding(c conn) ending {
 // tellSize gives the app's terminal the size of the caller's, if it has one. The next
 // receive returns the error.
 func tellSize(c conn, s Streams) {
-	if terminalOf(s) == nil {
-		return
+	if terminalOf(s) != nil {
+		_ = sendSize(c, s)
 	}
+}
+
+// sendSize sends the size of the caller's terminal.
+func sendSize(c conn, s Streams) error {
 	width, height := callerSize(s)
-	_ = c.send(note{Width: width, Height: height}, nil)
+	return c.send(note{Width: width, Height: height}, nil)
 }

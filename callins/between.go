@@ -9,29 +9,31 @@ import (
 	"golang.org/x/term"
 )
 
-// between is the stdio of a command that has not asked for a terminal. A process reopens by
-// /proc/self/fd what it holds, with other access: it would write into the script that the caller's shell reads,
-// truncate the caller's log, or read what the caller types after the command has ended. So the command gets
-// pipes, and the call-in copies. The caller's null device stands for that of the command's app.
+// between is what the supervisor gets for the stdio of a command: pipes, between which and the command it copies
+// (carriers), while the call-in copies between them and the caller's streams. A process reopens by /proc/self/fd what it
+// holds, with other access: it would write into the script that the caller's shell reads, truncate the caller's log, or
+// read what the caller types after the command has ended. The caller's null device stands for that of the command's app;
+// a command with a terminal has none, and no stderr.
 type between struct {
 	copies
-	stdio  [3]*os.File // what the command gets
-	theirs []*os.File  // the command's ends of the pipes, which are in stdio
+	stdio    []*os.File // what the supervisor gets
+	theirs   []*os.File // the supervisor's ends of the pipes, which are in stdio
+	terminal bool
 }
 
 // newBetween makes the pipes for the caller's streams.
-func newBetween(s Streams) (*between, error) {
-	b := &between{}
+func newBetween(s Streams, terminal bool) (*between, error) {
+	b := &between{terminal: terminal}
 	err := b.pipeInput(s.Stdin)
 	if err == nil {
-		err = b.pipeOutput(1, s.Stdout)
+		err = b.pipeOutput(s.Stdout)
 	}
 	switch {
-	case err != nil:
+	case err != nil || terminal:
 	case sameFile(s.Stdout, s.Stderr):
-		b.stdio[2] = b.stdio[1] // one pipe keeps the order of what is written
+		b.stdio = append(b.stdio, b.stdio[1]) // one pipe keeps the order of what is written
 	default:
-		err = b.pipeOutput(2, s.Stderr)
+		err = b.pipeOutput(s.Stderr)
 	}
 	if err != nil {
 		b.close()
@@ -41,16 +43,15 @@ func newBetween(s Streams) (*between, error) {
 }
 
 func (b *between) pipeInput(stdin *os.File) error {
-	if isNull(stdin) {
-		b.stdio[0] = stdin
+	if isNull(stdin) && !b.terminal {
+		b.stdio = append(b.stdio, stdin)
 		return nil
 	}
 	theirs, ours, err := b.pipe()
 	if err != nil {
 		return err
 	}
-	b.stdio[0] = theirs
-	b.theirs = append(b.theirs, theirs)
+	b.pass(theirs)
 	if !isReadable(stdin) {
 		return ours.Close() // the end of the command's input
 	}
@@ -58,21 +59,25 @@ func (b *between) pipeInput(stdin *os.File) error {
 	return err
 }
 
-func (b *between) pipeOutput(number int, f *os.File) error {
-	if isNull(f) {
-		b.stdio[number] = f
+func (b *between) pipeOutput(f *os.File) error {
+	if isNull(f) && !b.terminal {
+		b.stdio = append(b.stdio, f)
 		return nil
 	}
 	ours, theirs, err := b.pipe()
 	if err != nil {
 		return err
 	}
-	b.stdio[number] = theirs
-	b.theirs = append(b.theirs, theirs)
+	b.pass(theirs)
 	return b.addOutput(f, ours)
 }
 
-// pipe makes a pipe with blocking ends: few programs expect anything else of their stdio.
+// pass has the supervisor get an end of a pipe.
+func (b *between) pass(end *os.File) {
+	b.stdio, b.theirs = append(b.stdio, end), append(b.theirs, end)
+}
+
+// pipe makes a pipe with blocking ends. The supervisor makes its end non-blocking.
 func (b *between) pipe() (read, write *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -81,7 +86,7 @@ func (b *between) pipe() (read, write *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// passed closes the command's ends here, because a pipe ends when the last copy of its end is closed.
+// passed closes the supervisor's ends here, because a pipe ends when the last copy of its end is closed.
 func (b *between) passed() {
 	for _, f := range b.theirs {
 		f.Close()

@@ -20,10 +20,8 @@ const (
 	copySize = 1 << 20
 	// plainSize is copySize where splice(2) is not used.
 	plainSize = 64 << 10
-	// pipeSize is the least size of pipes that a copying widens. An input is read ahead by that.
+	// pipeSize is the least size of pipes that a copying widens.
 	pipeSize = 256 << 10
-	// reopenPause is the time between two reads of a terminal that no process holds.
-	reopenPause = 50 * time.Millisecond
 	// backgroundPause is how long a call-in in the background waits before it tries to read its terminal again.
 	backgroundPause = 200 * time.Millisecond
 )
@@ -31,8 +29,8 @@ const (
 // errRead marks an error of a copying's source.
 var errRead = errors.New("read")
 
-// copying carries the bytes of one stream, on a goroutine, between a pipe or a terminal's master, which the stager has
-// made, and a stream of the caller. Other processes share the caller's open file description, so its flags
+// copying carries the bytes of one stream, on a goroutine, between a pipe, of which only the supervisor has the other
+// end, and a stream of the caller. Other processes share the caller's open file description, so its flags
 // stay as they are: a copying waits for it in poll(2), or in the write itself.
 type copying struct {
 	what     string // the verb phrase of its errors
@@ -47,16 +45,10 @@ type copying struct {
 	done  chan error // how the goroutine has ended; EPIPE means that dst has no reader any more
 }
 
-// newOutput makes the copying of a pipe or a terminal's master to one of the caller's streams. It takes src over, also
-// after an error.
+// newOutput makes the copying of a pipe to one of the caller's streams. It takes src over, also after an error.
 func newOutput(dst, src *os.File) (*copying, error) {
 	c := &copying{what: "write output", dst: dst, src: src, ours: src, left: maxLeft}
-	if isTerminal(src) {
-		c.plain = make([]byte, plainSize)
-		c.pause = func() time.Duration { return reopenPause } // the command may open its terminal again
-	} else {
-		widen(src, dst)
-	}
+	widen(src, dst)
 	return c, c.open()
 }
 
@@ -72,7 +64,7 @@ func newInput(dst, src *os.File) (*copying, error) {
 	if c.pause != nil || err != nil || info.Mode().IsRegular() {
 		c.plain = make([]byte, plainSize)
 	} else {
-		widen(src, dst)
+		widen(src) // not dst, which bounds with two more buffers what is read ahead
 	}
 	return c, c.open()
 }
@@ -255,18 +247,21 @@ func poll(fds []unix.PollFd, limit time.Duration) error {
 	return nil
 }
 
-// awaitOutput finishes the outputs after the end of what writes to them, and returns their error. A signal of the
+// finishAll finishes outputs, and returns their errors.
+func finishAll(outputs []*copying) error {
+	var all []error
+	for _, o := range outputs {
+		all = append(all, o.finish())
+	}
+	return errors.Join(all...)
+}
+
+// awaitOutput calls finish after the end of what writes the outputs, and returns its error. A signal of the
 // caller, unless it is a change of the window, ends the wait for a reader that does not read; then code is 128+N. So
-// it is for a reader that has gone, as if SIGPIPE had ended the call-in.
-func awaitOutput(outputs []*copying, signals <-chan os.Signal) (code int, err error) {
+// it is for a reader that has gone, as if SIGPIPE had ended the call-in. finish may be under way still then.
+func awaitOutput(finish func() error, signals <-chan os.Signal) (code int, err error) {
 	finished := make(chan error, 1)
-	go func() {
-		var all []error
-		for _, o := range outputs {
-			all = append(all, o.finish())
-		}
-		finished <- errors.Join(all...)
-	}()
+	go func() { finished <- finish() }()
 	for {
 		select {
 		case err := <-finished:

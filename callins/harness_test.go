@@ -91,10 +91,11 @@ func listeningPod(t *testing.T, apps ...testApp) *testPod {
 	}
 	t.Cleanup(func() {
 		stdin.Close()
-		p.cmd.Wait()
-		// The pod may have been killed; its processes have ended with it, its cgroup is there still.
+		// The pod may have been killed. What its processes have locked is free once they have ended: the pod ends then.
 		runtime := supervisortest.NewRuntime(cgroup)
-		if err := errors.Join(runtime.Prepare("/", spec.Resources{}), runtime.Close()); err != nil {
+		err := runtime.Prepare("/", spec.Resources{})
+		p.cmd.Wait()
+		if err := errors.Join(err, runtime.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/supervisor/supervisortest"
+	"kurma.io/stager/tests/hostile"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -49,11 +50,22 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "pod:", err)
 			os.Exit(1)
 		}
+	case "holder":
+		fmt.Fprintln(os.Stderr, hold(os.Args[1]))
 	case "tracer":
 		trace(os.Args[1])
 	default:
 		end(callIns()[role](ctx, s, os.Args[1:]))
 	}
+}
+
+// hold locks one of the process's pipes for good.
+func hold(stream string) error {
+	fd, err := strconv.Atoi(stream)
+	if err != nil {
+		return err
+	}
+	return hostile.Hold(fd)
 }
 
 // trace traces a process for good, so that its parent cannot collect it when it is killed (ptrace(2)).

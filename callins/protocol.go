@@ -12,18 +12,18 @@
 //	"uptime": callins.ServeDocument(func(…) (any, error) { … }),  // a Handler
 package callins
 
-// The protocol, version 3. A SOCK_SEQPACKET unix socket; one packet is one JSON object of at most maxPacket bytes,
+// The protocol, version 4. A SOCK_SEQPACKET unix socket; one packet is one JSON object of at most maxPacket bytes,
 // with descriptors (SCM_RIGHTS) as in the tables; one connection is one call. Both sides are the same program, so a
 // version that differs is refused and not negotiated.
 //
 //	caller (host PID namespace)                    supervisor (pod's PID namespace)
-//	  │ request {"version":3,"call":C,"app":A,…}  + descriptors of C  │
+//	  │ request {"version":4,"call":C,"app":A,…}  + descriptors of C  │
 //	  ├───────────────────────────────────────────────────────────────►
 //	  │ reply   {"kind":K,…}                      + descriptors of K  │
 //	  ◄───────────────────────────────────────────────────────────────┤
 //
 //	call       descriptors                     replies, in order
-//	run        settings[, streams]             started or terminal, exit
+//	run        settings, streams               started, exit
 //	attach     none                            streams, exit or dropped
 //	another    none                            process (for each number that its handler needs), document
 //	any                                        error, in place of the next one, is the last one
@@ -34,7 +34,6 @@ package callins
 //	                                           answers with the note {"process":N}, 0 or absent for none
 //	document   a sealed memfd                  JSON, numbers of processes are the caller's
 //	started    none                            the command runs
-//	terminal   the terminal's master           the command runs, on this terminal; the caller owns the size
 //	streams    stdout[, stderr][, stdin]       attached; "stderr" and "stdin" say which follow
 //	exit       none                            the command or app ended, with "code"
 //	dropped    none                            the caller did not read and has been detached
@@ -43,17 +42,18 @@ package callins
 // After the first reply the caller of run and attach may send notes:
 //
 //	{"signal":N}                   run: send signal N of forwarded to the command, and SIGCONT after one of endSignals
-//	{"width":W,"height":H}         attach: the caller's terminal has a new size
+//	{"width":W,"height":H}         run, attach: the caller's terminal has a new size
 //
-// The streams of run are stdin, stdout and stderr, without them if the settings ask for a terminal. Each is a pipe
-// that the caller has made for the command, or a null device, which the supervisor replaces by the app's. It refuses
-// any other file, because a process can reopen its descriptors with other access.
+// The streams of run are stdin, stdout and stderr; without stderr if the settings ask for a terminal. Each is the end of
+// a pipe that the caller has made for it, or a null device, which the supervisor replaces by the app's. The supervisor
+// copies between the pipes and the command (carriers). It closes the connection once all output is in the pipes, which
+// are closed then, or sends an error after "exit" if output is lost.
 //
 // End of file from the caller of run kills the command with all of its session; from
 // the caller of attach it ends the attachment only. The settings are a sealed memfd
 // because they may be larger than a packet, and so is a document.
 const (
-	protocolVersion = 3
+	protocolVersion = 4
 	maxPacket       = 16 << 10 // bytes
 	maxFiles        = 4        // descriptors in a packet
 )
@@ -96,7 +96,6 @@ const (
 	kindProcess  kind = "process"
 	kindDocument kind = "document"
 	kindStarted  kind = "started"
-	kindTerminal kind = "terminal"
 	kindStreams  kind = "streams"
 	kindExit     kind = "exit"
 	kindDropped  kind = "dropped"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -57,20 +58,27 @@ func run(ctx context.Context, s Streams, args []string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	b, err := newBetween(s, set.TTY)
+	if err != nil {
+		return 0, err
+	}
 	signals := make(chan os.Signal, 64) // a burst must not lose one
 	notifyForwarded(signals)
 	defer signal.Stop(signals)
+	req := request{App: app}
 	if set.TTY {
-		req := request{App: app, Term: os.Getenv("TERM")}
+		req.Term = os.Getenv("TERM")
 		req.Width, req.Height = callerSize(s)
-		if err := askRun(c, req, text); err != nil {
-			return 0, err
-		}
-		return runTerminal(ctx, c, s, signals)
 	}
-	return runPipes(ctx, c, s, app, text, signals)
+	early, err := begin(c, req, text, b, signals)
+	if err != nil {
+		b.close()
+		return 0, err
+	}
+	if set.TTY {
+		return runTerminal(ctx, c, s, b, early, signals)
+	}
+	return runPipes(ctx, c, b, early, signals)
 }
 
 // notifyForwarded leaves out SIGHUP if the call-in was started to ignore it, as under nohup(1): the command is to
@@ -115,33 +123,50 @@ func startError(err error) error {
 	return err
 }
 
-// runPipes runs a command that has not asked for a terminal.
-func runPipes(ctx context.Context, c conn, s Streams, app string, text []byte, signals <-chan os.Signal) (int, error) {
-	b, err := newBetween(s)
-	if err != nil {
-		return 0, err
-	}
-	err = askRun(c, request{App: app}, text, b.stdio[:]...)
+// begin asks for the command, and returns once it runs. early are the signals that are for it.
+func begin(c conn, req request, text []byte, b *between, signals <-chan os.Signal) (early []os.Signal, err error) {
+	err = askRun(c, req, text, b.stdio...)
 	b.passed()
-	var early []os.Signal
-	if err == nil {
-		var p packet
-		p, early, err = awaitStart(c, kindStarted, signals)
-		p.close()
-	}
 	if err != nil {
-		b.close()
-		return 0, err
+		return nil, err
 	}
+	p, early, err := awaitStart(c, kindStarted, signals)
+	p.close()
+	return early, err
+}
+
+// runPipes carries the streams of a command that has not asked for a terminal.
+func runPipes(ctx context.Context, c conn, b *between, early []os.Signal, signals <-chan os.Signal) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	b.start(func() {}) // the command's next write fails
 	go forward(ctx, early, signals, func(sig os.Signal) error { return sendSignal(c, sig) })
 	r, p, err := c.next(kindExit)
 	p.close()
 	signal.Reset(forwarded...) // the command is gone; a signal may end a caller if nothing reads the rest
+	if err == nil {
+		err = awaitLast(c)
+	}
 	if copyErr := b.finish(); copyErr != nil {
 		err = copyErr
 	}
 	return r.Code, err
+}
+
+// awaitLast waits until the supervisor has passed on the output of a command that has ended, or reports that it cannot.
+func awaitLast(c conn) error {
+	var r reply
+	p, err := c.receive(&r)
+	p.close()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err == nil && r.Kind == kindError:
+		return &remoteError{code: r.Code, message: r.Message}
+	case err == nil:
+		return fmt.Errorf("the supervisor sent %q after the end", r.Kind)
+	}
+	return err
 }
 
 const (
@@ -197,7 +222,7 @@ func collect(signals <-chan os.Signal, over <-chan struct{}, hurry func()) []os.
 	}
 }
 
-// askRun sends the request with the settings, and with the command's streams unless it has a terminal.
+// askRun sends the request with the settings and the command's streams.
 func askRun(c conn, req request, settings []byte, streams ...*os.File) error {
 	memory, err := sealed("settings", settings)
 	if err != nil {
@@ -232,24 +257,13 @@ func sendSignal(c conn, sig os.Signal) error {
 	return c.send(note{Signal: int(sig.(syscall.Signal))}, nil)
 }
 
-// runTerminal carries the caller's stdio to the command's terminal and back.
-func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signal) (int, error) {
-	p, early, err := awaitStart(c, kindTerminal, signals)
-	if err != nil {
-		return 0, err
-	}
-	if len(p.files) != 1 {
-		p.close()
-		return 0, fmt.Errorf("the supervisor sent %d terminals, want 1", len(p.files))
-	}
-	master := p.files[0]
-	output, err := newOutput(s.Stdout, master) // closes master, also while a write to it waits
-	if err != nil {
-		return 0, err
-	}
+// runTerminal carries the streams of a command on a terminal of its own, which has the size of the caller's.
+func runTerminal(
+	ctx context.Context, c conn, s Streams, b *between, early []os.Signal, signals <-chan os.Signal,
+) (int, error) {
 	restore, err := rawMode(s.Stdin)
 	if err != nil {
-		output.close()
+		b.close()
 		return 0, err
 	}
 	defer restore()
@@ -259,19 +273,23 @@ func runTerminal(ctx context.Context, c conn, s Streams, signals <-chan os.Signa
 	passing.Go(func() {
 		forward(passed, early, signals, func(sig os.Signal) error {
 			// The kernel signals a new size of the terminal to the command.
-			if sig == unix.SIGWINCH && resize(s, master) {
-				return nil
+			if sig == unix.SIGWINCH && terminalOf(s) != nil {
+				return sendSize(c, s)
 			}
 			return sendSignal(c, sig)
 		})
 	})
-	go typeInto(master, s.Stdin)
-	output.start(func() { c.Close() })
+	b.start(func() { c.Close() })
 	r, p, err := c.next(kindExit)
 	p.close()
 	stopPassing() // the command is gone: from now on a signal is for this call-in
 	passing.Wait()
-	code, outErr := awaitOutput([]*copying{output}, signals)
+	code, outErr := awaitOutput(func() error {
+		if err == nil {
+			err = awaitLast(c)
+		}
+		return finishAll(b.outputs)
+	}, signals)
 	switch {
 	case code != 0:
 		return code, nil

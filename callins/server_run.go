@@ -34,7 +34,7 @@ var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is 
 // itself. Before a command starts, the app's commands without
 // callers have been killed: a daemon that has killed a call-in meets no leftovers of its command.
 func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
-	var calls runCalls
+	calls := runCalls{buffers: sync.Pool{New: func() any { return new([carrySize]byte) }}}
 	return func(ctx context.Context, call *Call) error {
 		lost, done := calls.add(call)
 		defer done()
@@ -44,14 +44,21 @@ func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
 		if hasGone(call.conn) {
 			return nil // nobody waits for the command, who may have asked for it again
 		}
-		return runCommand(ctx, pod, env(call.request.App), call)
+		if app := call.request.App; calls.hasManyLocked(app) {
+			err := fmt.Errorf("app %q: processes have locked the streams of %d ended commands", app, maxLocked)
+			return sendError(call.conn, exitFailed, err)
+		}
+		return calls.run(ctx, pod, env(call.request.App), call)
 	}
 }
 
 // runCalls are the calls of run that are under way.
 type runCalls struct {
-	mu  sync.Mutex
-	all map[*Call]chan struct{} // closed at the call's end; guarded by mu
+	buffers sync.Pool // of *[carrySize]byte
+
+	mu     sync.Mutex
+	all    map[*Call]chan struct{} // closed at the call's end; guarded by mu
+	locked map[string]int          // guarded by mu; by app, the ended commands with a stream that a process has locked
 }
 
 // add adds a call until done. lost are the ends of its app's earlier calls without callers. They wait for
@@ -77,6 +84,37 @@ func (r *runCalls) add(call *Call) (lost []<-chan struct{}, done func()) {
 	}
 }
 
+// countLocked counts an ended command until it has no stream that a process has locked.
+func (r *runCalls) countLocked(app string, streams *carriers) {
+	late := time.After(heldLimit)
+	for _, c := range streams.all() {
+		select {
+		case <-c.gone:
+			continue
+		case <-late:
+		}
+		r.addLocked(app, 1)
+		streams.awaitGone()
+		r.addLocked(app, -1)
+		return
+	}
+}
+
+func (r *runCalls) addLocked(app string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.locked == nil {
+		r.locked = make(map[string]int)
+	}
+	r.locked[app] += n
+}
+
+func (r *runCalls) hasManyLocked(app string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.locked[app] >= maxLocked
+}
+
 // hasGone reports whether the caller has closed its end of the connection, as one that was killed has.
 func hasGone(c conn) (gone bool) {
 	_ = withDescriptor(c, func(fd int) error {
@@ -88,15 +126,13 @@ func hasGone(c conn) (gone bool) {
 	return gone
 }
 
-func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, call *Call) error {
+func (r *runCalls) run(ctx context.Context, pod *supervisor.Pod, defaults []string, call *Call) error {
 	c := call.conn
-	session, terminal, err := startCommand(pod, defaults, call)
+	session, streams, err := r.startCommand(pod, defaults, call)
 	if err != nil {
 		return sendError(c, execCode(err), err)
 	}
-	// The command's readers would never see end of file if copies stayed open here.
-	call.packet.close()
-	call.packet.files = nil
+	defer func() { go r.countLocked(call.request.App, streams) }()
 	if err := unlimited(c); err != nil {
 		session.Kill()
 		return err
@@ -105,17 +141,20 @@ func runCommand(ctx context.Context, pod *supervisor.Pod, defaults []string, cal
 	defer afterKill()
 	stop := context.AfterFunc(ctx, func() { session.Kill(); afterKill() })
 	defer stop()
-	if err := tellStarted(c, terminal); err != nil {
+	if err := sendReply(c, reply{Kind: kindStarted}, nil); err != nil {
 		session.Kill()
 		return err
 	}
-	go func() { passSignals(c, session); afterKill() }()
+	go func() { passNotes(c, session, streams); afterKill() }()
 	if err := awaitEnd(killed, session); err != nil {
 		return errors.Join(err, sendError(c, exitFailed, err))
 	}
 	err = sendReply(c, reply{Kind: kindExit, Code: session.Exit().Code}, nil)
 	if hasGone(c) {
 		<-killed.Done() // with what the command has left
+	}
+	if lost := streams.finish(ctx); lost != nil {
+		err = errors.Join(err, sendError(c, exitFailed, lost))
 	}
 	return err
 }
@@ -137,19 +176,10 @@ func awaitEnd(killed context.Context, session *supervisor.Session) error {
 	}
 }
 
-// tellStarted reports that the command runs, passes its terminal, if any, to the caller
-// and closes it here.
-func tellStarted(c conn, terminal *os.File) error {
-	if terminal == nil {
-		return sendReply(c, reply{Kind: kindStarted}, nil)
-	}
-	defer terminal.Close()
-	return sendReply(c, reply{Kind: kindTerminal}, []*os.File{terminal})
-}
-
-// startCommand starts the command of a call; with tty it also returns the terminal's
-// master, which its caller closes.
-func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervisor.Session, *os.File, error) {
+// startCommand starts the command of a call, and the copying of its streams.
+func (r *runCalls) startCommand(
+	pod *supervisor.Pod, defaults []string, call *Call,
+) (*supervisor.Session, *carriers, error) {
 	req, p := call.request, call.packet
 	if len(p.files) == 0 {
 		return nil, nil, errors.New("call without settings")
@@ -162,54 +192,27 @@ func startCommand(pod *supervisor.Pod, defaults []string, call *Call) (*supervis
 	if err != nil {
 		return nil, nil, err
 	}
-	var stdio spec.Stdio
-	var console chan *os.File
 	if set.TTY {
-		console = make(chan *os.File, 1)
-		stdio = spec.Stdio{Terminal: true, Width: req.Width, Height: req.Height, Console: console}
 		defaults = append(defaults[:len(defaults):len(defaults)], "TERM="+termOf(req))
-	} else if stdio, err = streamsOf(p.files[1:]); err != nil {
-		return nil, nil, err
 	}
-	session, err := pod.Exec(req.App, set.command(defaults), stdio)
+	streams, err := newCarriers(p.files[1:], set.TTY, &r.buffers)
 	if err != nil {
-		closeConsole(console)
 		return nil, nil, err
 	}
-	if console == nil {
-		return session, nil, nil
+	// A pipe of the caller ends with its last copy.
+	p.close()
+	call.packet.files = nil
+	streams.stdio.Width, streams.stdio.Height = req.Width, req.Height
+	session, err := pod.Exec(req.App, set.command(defaults), streams.stdio)
+	if err != nil {
+		streams.discard()
+		return nil, nil, err
 	}
-	return session, <-console, nil
-}
-
-// streamsOf returns a command's streams: pipes, which the caller has made for it, and the app's own null device for a
-// null device. Another file is refused, because a process can open again, with other access, what it holds.
-func streamsOf(files []*os.File) (stdio spec.Stdio, err error) {
-	streams := []**os.File{&stdio.Stdin, &stdio.Stdout, &stdio.Stderr}
-	if len(files) != len(streams) {
-		return stdio, fmt.Errorf("call with %d streams, want stdin, stdout and stderr", len(files))
+	if err := streams.start(); err != nil {
+		session.Kill()
+		return nil, nil, err
 	}
-	for i, f := range files {
-		info, err := f.Stat()
-		switch {
-		case err != nil:
-			return stdio, fmt.Errorf("look at descriptor %d of the command: %w", i, err)
-		case info.Mode().Type() == os.ModeNamedPipe:
-			*streams[i] = f
-		case !isNull(f):
-			return stdio, fmt.Errorf("descriptor %d of the command is neither a pipe nor the null device", i)
-		}
-	}
-	return stdio, nil
-}
-
-// closeConsole closes the master that a failed start may have left.
-func closeConsole(console <-chan *os.File) {
-	select {
-	case master := <-console:
-		master.Close()
-	default:
-	}
+	return session, streams, nil
 }
 
 func termOf(req request) string {
@@ -219,14 +222,18 @@ func termOf(req request) string {
 	return req.Term
 }
 
-// passSignals passes the caller's signals to the command. One that asks it to end also continues it: an app of user 0
-// can have stopped it, and a stopped process takes no signal but SIGKILL. passSignals kills the session when
-// the caller goes, or sends an invalid note, before the command has ended.
-func passSignals(c conn, session *supervisor.Session) {
+// passNotes passes the caller's signals to the command, and its sizes to the command's terminal. A signal that asks the
+// command to end also continues it: an app of user 0 can have stopped it, and a stopped process takes no signal but
+// SIGKILL. passNotes kills the session when the caller goes, or sends an invalid note, before the command has ended.
+func passNotes(c conn, session *supervisor.Session, streams *carriers) {
 	for {
 		var n note
 		p, err := c.receive(&n)
 		p.close()
+		if err == nil && n.Width != 0 && n.Height != 0 {
+			streams.setSize(n.Width, n.Height)
+			continue
+		}
 		if err != nil || !slices.Contains(forwarded, os.Signal(syscall.Signal(n.Signal))) {
 			break
 		}

@@ -1,8 +1,6 @@
 package callins
 
 import (
-	"errors"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -38,18 +36,6 @@ func callerSize(s Streams) (width, height uint16) {
 	return uint16(w), uint16(h)
 }
 
-// resize gives the terminal the size of the caller's. It returns false if the caller
-// has none or the kernel refuses the size.
-func resize(s Streams, master *os.File) bool {
-	if terminalOf(s) == nil {
-		return false
-	}
-	width, height := callerSize(s)
-	size := unix.Winsize{Col: width, Row: height}
-	err := withDescriptor(master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) })
-	return err == nil
-}
-
 // rawMode makes the caller's stdin, if it is a terminal, pass every byte on as it is
 // typed, until restore is called.
 func rawMode(stdin *os.File) (restore func(), err error) {
@@ -64,29 +50,8 @@ func rawMode(stdin *os.File) (restore func(), err error) {
 	return func() { _ = term.Restore(fd, state) }, nil // it fails only for a terminal that has gone
 }
 
-// typeInto copies the caller's stdin to the terminal. The only end of file of a
-// terminal is its end-of-file character. Typed at the start of a line it ends the input;
-// elsewhere it only flushes the line, so there it is typed twice.
-func typeInto(master, stdin *os.File) {
-	buf := make([]byte, 32<<10)
-	last := byte('\n')
-	for {
-		n, err := stdin.Read(buf)
-		if n > 0 {
-			last = buf[n-1]
-			if _, werr := master.Write(buf[:n]); werr != nil {
-				return
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			typeEnd(master, last)
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
+// typeEnd types the end of file of a terminal, its end-of-file character. Typed at the start of a line it ends the
+// input; elsewhere it only flushes the line, so there it is typed twice. last is what was typed before.
 func typeEnd(master *os.File, last byte) {
 	end := []byte{0x04} // ^D
 	// If the mode cannot be read, the command has just ended.

@@ -204,6 +204,14 @@ func (s *served) close() {
 	}
 }
 
+// exit reports the command's end, and that all output has been passed on.
+func (s *served) exit(text string) {
+	s.t.Helper()
+	s.reply(text)
+	s.close()
+	s.conn.Close()
+}
+
 func (s *served) reply(text string, control ...byte) {
 	s.t.Helper()
 	if _, _, err := s.conn.WriteMsgUnix([]byte(text), control, nil); err != nil {
@@ -223,8 +231,8 @@ func (s *served) settings() string {
 }
 
 const (
-	runRequest    = `{"version":3,"call":"run","app":"app"}`
-	statusRequest = `{"version":3,"call":"status"}`
+	runRequest    = `{"version":4,"call":"run","app":"app"}`
+	statusRequest = `{"version":4,"call":"status"}`
 	settings      = `{"exec":["/bin/true","\u0026"],"user":"0","group":"0"}` // as a daemon in Go writes it
 	started       = `{"kind":"started"}`
 )
@@ -264,8 +272,7 @@ func TestAPlainCommandIsRunInC(t *testing.T) {
 		s.reply(started)
 		fmt.Fprint(s.files[2], "out")
 		fmt.Fprint(s.files[3], "err")
-		s.close()
-		s.reply(reply)
+		s.exit(reply)
 		wantEnd(t, c, code, "C", "out", "err")
 	}
 }
@@ -282,7 +289,7 @@ func TestOnePipeForBothStreamsStaysOne(t *testing.T) {
 		fmt.Fprint(s.files[2+i%2], i, "\n")
 	}
 	s.close()
-	s.reply(`{"kind":"exit"}`)
+	s.exit(`{"kind":"exit"}`)
 	var want strings.Builder
 	for i := range 100 {
 		fmt.Fprint(&want, i, "\n")
@@ -299,7 +306,7 @@ func TestASlowReaderGetsAll(t *testing.T) {
 		_, err := s.files[2].Write(make([]byte, size))
 		s.close()
 		_, _, errReply := s.conn.WriteMsgUnix([]byte(`{"kind":"exit"}`), nil, nil)
-		wrote <- errors.Join(err, errReply)
+		wrote <- errors.Join(err, errReply, s.conn.Close())
 	}()
 	surroundings.Eventually(t, "the reader's pipe is full", func() bool {
 		held, err := unix.IoctlGetInt(int(read.Fd()), unix.TIOCINQ)
@@ -323,7 +330,7 @@ func TestACommandWithoutReaderGetsSIGPIPE(t *testing.T) {
 		t.Errorf("the command's pipe has %#x, %v, want POLLERR", polled[0].Revents, err)
 	}
 	fmt.Fprint(s.files[3], "err")
-	s.reply(`{"kind":"exit","code":141}`)
+	s.exit(`{"kind":"exit","code":141}`)
 	wantEnd(t, c, 141, "C", "", "err")
 }
 
@@ -335,7 +342,7 @@ func TestWhatIsLeftInTheCommandsPipeIsCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.close()
-	s.reply(`{"kind":"exit"}`)
+	s.exit(`{"kind":"exit"}`)
 	c.sleeps()
 	if got, err := io.Copy(io.Discard, read); got != size || err != nil {
 		t.Errorf("read %d bytes, %v, want %d", got, err, size)
@@ -373,7 +380,7 @@ func TestAFullPipeWhoseWriterHasEndedTakesNoCPU(t *testing.T) {
 	}
 	s.files[2].Close()
 	c.sleeps()
-	s.reply(`{"kind":"exit"}`)
+	s.exit(`{"kind":"exit"}`)
 	if text, err := io.ReadAll(read); len(text) != slots || err != nil {
 		t.Errorf("read %d bytes, %v, want %d", len(text), err, slots)
 	}
@@ -387,7 +394,7 @@ func TestASignalEndsACallThatWaitsForItsReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.close()
-	s.reply(`{"kind":"exit"}`)
+	s.exit(`{"kind":"exit"}`)
 	s.conn.Close()
 	signals := time.NewTicker(10 * time.Millisecond) // one that comes before the end is for the command
 	defer signals.Stop()
@@ -405,18 +412,6 @@ func TestASignalEndsACallThatWaitsForItsReader(t *testing.T) {
 	if status := c.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
 		t.Errorf("the call ended as %v, want by SIGTERM", c.cmd.ProcessState)
 	}
-}
-
-// A process that the command has left behind holds its pipes, and may write on.
-func TestAProcessThatIsLeftDoesNotHoldTheCall(t *testing.T) {
-	f := newFake(t)
-	c := f.call(names.Run, "app")
-	c.start(settings)
-	s := f.accept(runRequest)
-	s.reply(started)
-	fmt.Fprint(s.files[2], "last")
-	s.reply(`{"kind":"exit"}`)
-	wantEnd(t, c, 0, "C", "last", "")
 }
 
 func TestSignalsArePassedToTheCommand(t *testing.T) {
@@ -441,7 +436,7 @@ func TestSignalsArePassedToTheCommand(t *testing.T) {
 		}
 		s.expect(fmt.Sprintf(`{"signal":%d}`, sig))
 	}
-	s.reply(`{"kind":"exit","code":143}`)
+	s.exit(`{"kind":"exit","code":143}`)
 	wantEnd(t, c, 143, "C", "", "")
 }
 
@@ -459,7 +454,7 @@ func TestAnIgnoredHangupIsNotPassedToTheCommand(t *testing.T) {
 		}
 	}
 	s.expect(`{"signal":2}`)
-	s.reply(`{"kind":"exit","code":130}`)
+	s.exit(`{"kind":"exit","code":130}`)
 	wantEnd(t, c, 130, "C", "", "")
 }
 
@@ -503,6 +498,7 @@ func TestGoEndsACallWithAnError(t *testing.T) {
 		"instead of a start": {[]string{failed}, "", "run: <no>\n", 126},
 		"instead of an exit": {[]string{started, failed}, "out", "run: <no>\n", 126},
 		"no supervisor":      {nil, "", "run: the pod's supervisor has gone\n", 125},
+		"after an exit":      {[]string{started, `{"kind":"exit"}`, failed}, "out", "run: <no>\n", 126},
 		"gone after a start": {[]string{started}, "out", "run: the pod's supervisor has gone\n", 125},
 		"another reply":      {[]string{`{"kind":"streams"}`}, "", "run: the supervisor sent \"streams\", want [\"exit\"]\n", 125},
 		"an unknown exit":    {[]string{started, `{"kind":"exit","code":7,"new":1}`}, "out", "", 7},
@@ -553,13 +549,13 @@ func TestACallThatIsNotPlainIsGos(t *testing.T) {
 			c := f.call(names.Run, test.app)
 			test.change(c)
 			c.start(test.settings)
-			s := f.accept(fmt.Sprintf(`{"version":3,"call":"run","app":%q}`, test.app))
+			s := f.accept(fmt.Sprintf(`{"version":4,"call":"run","app":%q}`, test.app))
 			if got := s.settings(); got != test.settings {
 				t.Errorf("settings %.99q, want %.99q", got, test.settings)
 			}
 			s.reply(started)
 			s.close()
-			s.reply(`{"kind":"exit","code":3}`)
+			s.exit(`{"kind":"exit","code":3}`)
 			wantEnd(t, c, 3, "Go", "", "")
 		})
 	}
@@ -583,7 +579,7 @@ func TestLateSettingsAreGos(t *testing.T) {
 	}
 	s.reply(started)
 	s.close()
-	s.reply(`{"kind":"exit"}`)
+	s.exit(`{"kind":"exit"}`)
 	wantEnd(t, c, 0, "Go", "", "")
 }
 
@@ -642,7 +638,7 @@ func TestManySettingsInOnePipeAreGos(t *testing.T) {
 	}
 	s.reply(started)
 	s.close()
-	s.reply(`{"kind":"exit"}`)
+	s.exit(`{"kind":"exit"}`)
 	wantEnd(t, c, 0, "Go", "", "")
 }
 

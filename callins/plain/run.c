@@ -42,6 +42,7 @@ struct call {
 	int signals;	 /* a signalfd for them */
 	sigset_t before; /* the process's signal mask, for its end and for Go */
 	int started;
+	int code;      /* the command's, once it has ended; -1 before */
 	int resized;   /* SIGWINCH came before the start */
 	int signal;    /* another signal did; 0 for none */
 	int64_t limit; /* the time until which the command has to start, in milliseconds */
@@ -149,7 +150,7 @@ static int ask(struct call *call, const char *app)
 
 	sigprocmask(SIG_BLOCK, &call->passed, &call->before);
 	signal(SIGPIPE, SIG_IGN); /* a reader that goes away ends its stream only */
-	snprintf(request, sizeof(request), "{\"version\":3,\"call\":\"run\",\"app\":\"%s\"}", app);
+	snprintf(request, sizeof(request), "{\"version\":4,\"call\":\"run\",\"app\":\"%s\"}", app);
 	sent = plain_send(call->connection, request, files, sizeof(files) / sizeof(*files));
 	close(call->settings);
 	close_theirs(&call->streams);
@@ -168,7 +169,7 @@ static void pass_signal(const struct call *call, int number)
 /* Returns 1 if the call takes signals now. Until the command runs, one that may end the call is enough. */
 static int takes_signals(const struct call *call)
 {
-	return call->started || !call->signal;
+	return call->started ? call->code < 0 : !call->signal;
 }
 
 /* Takes the signals that have come, and passes them on, or keeps them until the command runs. */
@@ -197,42 +198,52 @@ static void start(struct call *call)
 		pass_signal(call, call->signal);
 }
 
-/* Ends the call's part in C: from now on a signal is for this process. One that came before is not. */
-static void end(struct call *call)
+/* Has signals end this process from now on. One that came before does not. */
+static void release_signals(struct call *call)
 {
 	struct signalfd_siginfo late;
-	int i;
 
 	take_signals(call);
 	while (read(call->signals, &late, sizeof(late)) > 0)
 		;
 	sigprocmask(SIG_SETMASK, &call->before, NULL);
-	for (i = 0; i < NOUTPUTS; i++)
-		finish_output(&call->streams.outputs[i]);
 }
 
-/* Looks at the supervisor's next packet. Returns 1 if it ends the call, with the command's code, or with -1 if the
- * packet, which stays in the socket, is for Go. */
-static int take_packet(struct call *call, int *code)
+/* Returns the code in a packet that reports the command's end, or -1 for another packet. */
+static int code_of(const char *text, ssize_t n)
+{
+	int value, size = 0;
+
+	if (strcmp(text, "{\"kind\":\"exit\"}") == 0)
+		return 0;
+	if (sscanf(text, "{\"kind\":\"exit\",\"code\":%d}%n", &value, &size) == 1 && size == n)
+		return value;
+	return -1;
+}
+
+/* Takes the supervisor's next packet, or the end of the connection, by which all output is in the call's pipes. Returns
+ * 1 if the call has ended: with call->code, or, at -1, by a packet that stays in the socket for Go. */
+static int take_packet(struct call *call)
 {
 	char text[PACKET_MAX + 1];
 	ssize_t n = recv(call->connection, text, PACKET_MAX, MSG_PEEK | MSG_DONTWAIT);
-	int value, size = 0;
 
 	if (n < 0)
 		return 0; /* after an error of the socket comes a packet or the end */
 	text[n] = 0;
-	*code = -1;
-	if (!call->started && strcmp(text, "{\"kind\":\"started\"}") == 0) {
-		recv(call->connection, text, 1, 0);
-		start(call);
-		return 0;
+	if (call->code >= 0) {
+		if (n > 0)
+			call->code = -1;
+		return 1;
 	}
-	if (call->started && strcmp(text, "{\"kind\":\"exit\"}") == 0)
-		*code = 0;
-	if (call->started && sscanf(text, "{\"kind\":\"exit\",\"code\":%d}%n", &value, &size) == 1 && size == n)
-		*code = value;
-	return 1;
+	if (!call->started && strcmp(text, "{\"kind\":\"started\"}") == 0)
+		start(call);
+	else if (!call->started || (call->code = code_of(text, n)) < 0)
+		return 1;
+	else
+		release_signals(call);
+	recv(call->connection, text, 1, 0);
+	return 0;
 }
 
 /* Waits for the next event, until the command has to have started. Returns 0 if that time has passed. */
@@ -248,26 +259,35 @@ static int await(const struct call *call, struct pollfd *polled)
 	return poll(polled, NPOLLED, call->started ? -1 : left > 0 ? (int)left : 0) != 0;
 }
 
-/* Carries the call on until it ends. Returns the command's code, or -1 if Go has to end the call. */
-static int carry(struct call *call)
+/* Carries the call on until it ends. */
+static void carry(struct call *call)
 {
 	struct pollfd polled[NPOLLED];
-	int code, i;
+	int i;
 
 	while (await(call, polled)) {
 		take_signals(call);
 		for (i = 0; i < NOUTPUTS; i++)
 			copy_polled(&call->streams.outputs[i], polled + 2 + 2 * i);
-		if (polled[0].revents && take_packet(call, &code))
-			return code;
+		if (polled[0].revents && take_packet(call))
+			return;
 	}
-	return -1;
+}
+
+/* Ends the call's part in C, with the output that is in its pipes. */
+static void end(struct call *call)
+{
+	int i;
+
+	if (call->code < 0)
+		release_signals(call);
+	for (i = 0; i < NOUTPUTS; i++)
+		finish_output(&call->streams.outputs[i]);
 }
 
 void plain_run(const char *app)
 {
-	struct call call = { .connection = -1, .signals = -1 };
-	int code;
+	struct call call = { .connection = -1, .signals = -1, .code = -1 };
 
 	if (!is_plain_name(app))
 		return;
@@ -278,10 +298,11 @@ void plain_run(const char *app)
 		close(call.connection);
 		return;
 	}
-	code = ask(&call, app) ? carry(&call) : -1;
+	if (ask(&call, app))
+		carry(&call);
 	end(&call);
-	if (code >= 0)
-		_exit(code);
+	if (call.code >= 0)
+		_exit(call.code);
 	plain_begun.connection = call.connection;
 	plain_begun.signal = call.started ? 0 : call.signal;
 }

@@ -97,7 +97,7 @@ static void ask(int connection)
 	char text[PACKET_MAX + 1];
 	struct passed passed;
 
-	if (!plain_send(connection, "{\"version\":3,\"call\":\"status\"}", NULL, 0))
+	if (!plain_send(connection, "{\"version\":4,\"call\":\"status\"}", NULL, 0))
 		return;
 	while (receive(connection, text, &passed)) {
 		if (strcmp(text, "{\"kind\":\"document\"}") == 0 && passed.file >= 0)
