@@ -10,10 +10,10 @@ import (
 )
 
 // between is what the supervisor gets for the stdio of a command: pipes, between which and the command it copies
-// (carriers), while the call-in copies between them and the caller's streams. A process reopens by /proc/self/fd what it
-// holds, with other access: it would write into the script that the caller's shell reads, truncate the caller's log, or
-// read what the caller types after the command has ended. The caller's null device stands for that of the command's app;
-// a command with a terminal has none, and no stderr.
+// (carriers), while the call-in copies between them and the caller's streams. A process reopens by /proc/self/fd what
+// it holds, with other access: it would write into the script that the caller's shell reads, truncate the caller's log,
+// or read what the caller types after the command has ended. The caller's null device stands for that of the command's
+// app; a command with a terminal has none, and no stderr.
 type between struct {
 	copies
 	stdio    []*os.File // what the supervisor gets

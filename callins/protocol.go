@@ -44,10 +44,10 @@ package callins
 //	{"signal":N}                   run: send signal N of forwarded to the command, and SIGCONT after one of endSignals
 //	{"width":W,"height":H}         run, attach: the caller's terminal has a new size
 //
-// The streams of run are stdin, stdout and stderr; without stderr if the settings ask for a terminal. Each is the end of
-// a pipe that the caller has made for it, or a null device, which the supervisor replaces by the app's. The supervisor
-// copies between the pipes and the command (carriers). It closes the connection once all output is in the pipes, which
-// are closed then, or sends an error after "exit" if output is lost.
+// The streams of run are stdin, stdout and stderr; without stderr if the settings ask for a terminal. Each is the
+// end of a pipe that the caller has made for it, or a null device, which the supervisor replaces by the app's. The
+// supervisor copies between the pipes and the command (carriers). It closes the connection once all output is in the
+// pipes, which are closed then, or sends an error after "exit" if output is lost.
 //
 // End of file from the caller of run kills the command with all of its session; from
 // the caller of attach it ends the attachment only. The settings are a sealed memfd

@@ -112,3 +112,23 @@ func TestARepeatedStatusIsLoggedOnce(t *testing.T) {
 		t.Errorf("logged %q", lines)
 	}
 }
+
+// The supervisor's own message, by which it waits for an app's last ones, is none of a stranger.
+func TestTheWaitForTheLastMessagesIsNotLogged(t *testing.T) {
+	var out strings.Builder
+	s, err := OpenNotify(t.TempDir(), 0, "/apps/a", slog.New(slog.NewTextHandler(&out, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.Wait(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("wait: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if out.Len() > 0 {
+		t.Errorf("the log has %s", &out)
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Attachment is a connection to an app's streams, for one run of the app: it
@@ -16,7 +19,7 @@ type Attachment struct {
 	// Stdout and Stderr are read ends of pipes: the app's output from Attach
 	// on, then end of file. Stderr is nil for a terminal.
 	Stdout, Stderr *os.File
-	// Stdin is the write end of a pipe to the app, nil when it has no open
+	// Stdin is the write end of a pipe whose content goes to the app, nil when it has no open
 	// stdin. Closing it does not end the app's input, unless EndInput was called.
 	Stdin *os.File
 	// Terminal says that the app has a terminal: Stdin is its keyboard, and
@@ -25,7 +28,7 @@ type Attachment struct {
 
 	relay   *relay
 	senders [2]*sender // of stdout and stderr; nil for a terminal's stderr
-	input   *os.File   // read end of a terminal's Stdin, else nil
+	input   *os.File   // read end of Stdin
 	done    chan struct{}
 
 	mu       sync.Mutex
@@ -63,65 +66,81 @@ func (a *Attachment) open() error {
 		a.senders[i] = &sender{w: w, from: a.relay.backlogs[i], fail: a.fail, done: a.senderDone}
 		a.unsent++
 	}
-	if a.Terminal {
-		return a.openKeyboard()
-	}
-	return a.openStdin()
-}
-
-func (a *Attachment) openStdin() (err error) {
-	a.relay.mu.Lock()
-	defer a.relay.mu.Unlock()
-	if a.relay.stdin == nil || a.relay.ended {
+	if !a.Terminal && !a.relay.hasStdin() {
 		return nil
 	}
-	a.Stdin, err = reopen(a.relay.stdin, os.O_WRONLY)
-	return err
+	return a.openInput()
 }
 
-// openKeyboard makes Stdin a pipe, since the holder of a terminal's master
-// could also read the app's output.
-func (a *Attachment) openKeyboard() error {
+// openInput makes Stdin a pipe that the app does not have: the app could lock its own for as long as it likes, and the
+// holder of a terminal's master could also read the app's output.
+func (a *Attachment) openInput() error {
 	ours, theirs, err := pipe(false)
 	if err != nil {
 		return err
 	}
+	keys := make(chan *os.File, 1)
+	if !a.Terminal {
+		to, err := a.openKeys()
+		if err != nil {
+			return errors.Join(err, ours.Close(), theirs.Close())
+		}
+		keys <- to
+	}
 	a.Stdin, a.input = theirs, ours
-	go a.typeIn()
+	go a.typeIn(keys)
 	return nil
 }
 
-// typeIn copies from the pipe to the terminal until either is closed.
-func (a *Attachment) typeIn() {
-	select {
-	case <-a.relay.opened:
-	case <-a.done:
-		return
-	}
-	keys, err := a.openKeys()
-	if err != nil {
-		return // out of descriptors, or the run has just ended: what is typed goes nowhere
-	}
-	for typed := make([]byte, 512); ; {
-		n, err := a.input.Read(typed)
-		if err != nil {
+// typeIn copies from the pipe to the app's stdin, or to its terminal once that is there, until either is closed. It
+// alone closes both.
+func (a *Attachment) typeIn(opened chan *os.File) {
+	defer a.input.Close()
+	if a.Terminal {
+		select {
+		case <-a.relay.opened:
+		case <-a.done:
 			return
 		}
-		// An app that has just ended reads no more input.
-		_, _ = keys.Write(typed[:n])
+		keys, err := a.openKeys()
+		if err != nil {
+			return // out of descriptors, or the run has just ended: what is typed goes nowhere
+		}
+		opened <- keys
+	}
+	keys := <-opened
+	defer keys.Close()
+	for typed := make([]byte, 512); ; {
+		n := a.read(typed)
+		if n <= 0 || !a.relay.write(keys, typed[:n], a.done) {
+			return
+		}
 	}
 }
 
-// openKeys opens the terminal for this attachment alone, whose end ends a write to it: an app that reads nothing fills
-// its terminal, and the write waits.
+// read reads what is typed. After the attachment's end it reads what is in the pipe, and then returns 0.
+func (a *Attachment) read(typed []byte) int {
+	n, err := a.input.Read(typed)
+	if !os.IsTimeout(err) {
+		return n
+	}
+	raw, err := a.input.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), typed) }) // an error is an end
+	}
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// openKeys opens the app's stdin or terminal for this attachment alone, whose end ends a write to it: an app that reads
+// nothing fills it, and the write waits.
 func (a *Attachment) openKeys() (*os.File, error) {
-	a.relay.mu.Lock()
-	fd, err := duplicate(a.relay.master)
-	a.relay.mu.Unlock()
+	keys, err := a.relay.openInput()
 	if err != nil {
 		return nil, err
 	}
-	keys := os.NewFile(uintptr(fd), "keyboard") // non-blocking, as the terminal
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.finished {
@@ -223,7 +242,8 @@ func (a *Attachment) finish(err error) {
 			out.close()
 		}
 	}
-	for _, f := range []*os.File{a.input, a.keys} {
-		_ = f.Close() // nil is none
+	_ = a.input.SetReadDeadline(time.Unix(1, 0)) // nil is none
+	if a.Terminal {
+		_ = a.keys.SetWriteDeadline(time.Unix(1, 0))
 	}
 }

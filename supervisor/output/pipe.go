@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,15 +122,12 @@ func closePipe(fds [2]int) {
 	_ = unix.Close(fds[1])
 }
 
-// reopen opens a pipe's end again: another open file description, which has
-// flags of its own (open(2)).
-func reopen(f *os.File, flag int) (reopened *os.File, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	controlErr := raw.Control(func(fd uintptr) {
-		reopened, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), flag, 0)
-	})
-	return reopened, errors.Join(controlErr, err)
+// release closes ends of pipes, or terminals, that a process may have locked: nobody waits for that. A nil file is none.
+func release(files ...*os.File) {
+	files = slices.Clone(files)
+	go func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
 }

@@ -19,11 +19,11 @@ type poller struct {
 	signals chan os.Signal // closed by close, read by loop
 
 	mu      sync.Mutex
-	waiting map[int]chan struct{} // guarded by mu; by descriptor, closed when it is ready
+	waiting map[chan struct{}]struct{} // guarded by mu; closed when a signal has come
 }
 
 func newPoller() *poller {
-	p := &poller{signals: make(chan os.Signal, 1), waiting: make(map[int]chan struct{})}
+	p := &poller{signals: make(chan os.Signal, 1), waiting: make(map[chan struct{}]struct{})}
 	signal.Notify(p.signals, unix.SIGIO)
 	go p.loop()
 	return p
@@ -37,24 +37,36 @@ func (p *poller) close() {
 
 // wait returns when there is something to read from fd, or stop is closed. It does
 // not report the end of a pipe. One goroutine at a time calls it for a
-// descriptor.
+// descriptor. A process that has locked its pipe holds up the wait for that pipe and no other: each goroutine looks at
+// its own descriptor.
 func (p *poller) wait(fd int, stop <-chan struct{}) {
-	ready := make(chan struct{})
-	p.mu.Lock()
-	p.waiting[fd] = ready
-	p.mu.Unlock()
 	if err := setAsync(fd, true); err != nil {
 		sleep(lastPause) // as if something had come
-	} else if unread(fd) == 0 {
+		return
+	}
+	for p.awaitSignal(fd, stop) {
+	}
+	_ = setAsync(fd, false) // a spurious signal is harmless
+}
+
+// awaitSignal waits for a signal if there is nothing to read from fd. It returns true when one has come, which may be of
+// another descriptor.
+func (p *poller) awaitSignal(fd int, stop <-chan struct{}) bool {
+	came := make(chan struct{})
+	p.mu.Lock()
+	p.waiting[came] = struct{}{}
+	p.mu.Unlock()
+	if unread(fd) == 0 {
 		select {
-		case <-ready:
+		case <-came:
+			return true
 		case <-stop:
 		}
 	}
-	_ = setAsync(fd, false) // a spurious signal is harmless
 	p.mu.Lock()
-	delete(p.waiting, fd)
+	delete(p.waiting, came)
 	p.mu.Unlock()
+	return false
 }
 
 func (p *poller) loop() {
@@ -63,17 +75,14 @@ func (p *poller) loop() {
 	}
 }
 
-// wake ends every wait for a descriptor that has something to read. Signals of several
-// descriptors can arrive as one.
+// wake has every wait look at its descriptor. Signals of several descriptors can arrive as one.
 func (p *poller) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for fd, ready := range p.waiting {
-		if unread(fd) > 0 {
-			close(ready)
-			delete(p.waiting, fd)
-		}
+	for came := range p.waiting {
+		close(came)
 	}
+	clear(p.waiting)
 }
 
 // setAsync switches on or off the signals that a descriptor sends to this process.

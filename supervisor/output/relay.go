@@ -13,6 +13,7 @@ import (
 // relay passes a run's output to its attachments, and their input to the run.
 type relay struct {
 	terminal bool
+	typing   chan struct{} // has one element while a write to the app's stdin or terminal is under way
 	backlogs [2]*backlog   // of stdout and stderr; they guard themselves
 	opened   chan struct{} // closed by setMaster, read by typeIn
 
@@ -20,8 +21,7 @@ type relay struct {
 	attached map[*Attachment]struct{} // guarded by mu
 	ended    bool                     // guarded by mu; nothing can be attached any more
 	// stdin and stdinRead, guarded by mu, are the two ends of the app's stdin, nil without
-	// one. Each attachment opens the first again, so that none can make another's
-	// non-blocking. The second is held so that writing to an app that has closed its stdin
+	// one. Each attachment has another descriptor of the first. The second is held so that writing to an app that has closed its stdin
 	// is not an error.
 	stdin, stdinRead *os.File
 	// master, guarded by mu, is the terminal, nil before there is one.
@@ -33,7 +33,7 @@ type relay struct {
 func newRelay(terminal bool, all *backlogs) *relay {
 	return &relay{
 		terminal: terminal, backlogs: [2]*backlog{newBacklog(all), newBacklog(all)},
-		attached: make(map[*Attachment]struct{}), opened: make(chan struct{}),
+		attached: make(map[*Attachment]struct{}), opened: make(chan struct{}), typing: make(chan struct{}, 1),
 	}
 }
 
@@ -47,10 +47,49 @@ func (r *relay) setStdin(write, read *os.File) {
 func (r *relay) endStdin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stdin != nil {
-		_ = r.stdin.Close()
-		r.stdin = nil
+	release(r.stdin)
+	r.stdin = nil
+}
+
+func (r *relay) hasStdin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stdin != nil && !r.ended
+}
+
+// openInput returns another descriptor of the app's stdin or terminal, which is non-blocking.
+func (r *relay) openInput() (*os.File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.stdin
+	if r.terminal {
+		f = r.master
 	}
+	if f == nil || r.ended {
+		return nil, os.ErrClosed
+	}
+	fd, err := duplicate(f)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "input"), nil
+}
+
+// write writes what was typed, one attachment at a time: an app that has locked its stdin takes one thread. It returns
+// false when the attachment has ended.
+func (r *relay) write(to *os.File, text []byte, ended <-chan struct{}) bool {
+	select {
+	case r.typing <- struct{}{}: // also what was typed before the end
+	default:
+		select {
+		case r.typing <- struct{}{}:
+		case <-ended:
+			return false
+		}
+	}
+	defer func() { <-r.typing }()
+	_, err := to.Write(text)
+	return !os.IsTimeout(err) // an app that has just ended reads no more input
 }
 
 func (r *relay) setMaster(master *os.File) {
@@ -89,11 +128,7 @@ func (r *relay) remove(a *Attachment) {
 func (r *relay) end() {
 	r.mu.Lock()
 	r.ended = true
-	for _, file := range []*os.File{r.stdin, r.stdinRead} {
-		if file != nil {
-			_ = file.Close()
-		}
-	}
+	release(r.stdin, r.stdinRead)
 	attached := slices.Collect(maps.Keys(r.attached))
 	r.mu.Unlock()
 	for _, a := range attached {
@@ -103,13 +138,18 @@ func (r *relay) end() {
 
 // resize sets the terminal's window size, or keeps it for a terminal that is not there yet.
 func (r *relay) resize(width, height uint16) error {
+	size := &unix.Winsize{Col: width, Row: height}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.size = &unix.Winsize{Col: width, Row: height}
-	if r.master == nil || r.ended {
+	r.size = size
+	master := r.master
+	if r.ended {
+		master = nil
+	}
+	r.mu.Unlock()
+	if master == nil {
 		return nil
 	}
-	return setSize(r.master, r.size)
+	return setSize(master, size) // without mu, since the app may hold it up
 }
 
 func setSize(master *os.File, size *unix.Winsize) error {

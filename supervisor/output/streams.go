@@ -119,9 +119,7 @@ func (s *Streams) Started() {
 }
 
 func (s *Streams) closeTheirs() {
-	for _, f := range s.theirs {
-		_ = f.Close()
-	}
+	release(s.theirs...)
 	s.theirs = nil
 }
 
@@ -150,8 +148,7 @@ func (s *Streams) Finish() {
 	for _, c := range s.captures {
 		c.finish()
 	}
-	for _, f := range []*os.File{s.master, s.stopFeed, s.fed} {
-		_ = f.Close() // nil is none
-	}
+	_ = s.stopFeed.Close() // nil is none
+	release(s.master, s.fed)
 	s.relay.end()
 }
