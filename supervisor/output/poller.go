@@ -49,8 +49,8 @@ func (p *poller) wait(fd int, stop <-chan struct{}) {
 	_ = setAsync(fd, false) // a spurious signal is harmless
 }
 
-// awaitSignal waits for a signal if there is nothing to read from fd. It returns true when one has come, which may be of
-// another descriptor.
+// awaitSignal waits for a signal if there is nothing to read from fd. It returns true when one has come, which may be
+// of another descriptor.
 func (p *poller) awaitSignal(fd int, stop <-chan struct{}) bool {
 	came := make(chan struct{})
 	p.mu.Lock()

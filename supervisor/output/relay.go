@@ -21,8 +21,8 @@ type relay struct {
 	attached map[*Attachment]struct{} // guarded by mu
 	ended    bool                     // guarded by mu; nothing can be attached any more
 	// stdin and stdinRead, guarded by mu, are the two ends of the app's stdin, nil without
-	// one. Each attachment has another descriptor of the first. The second is held so that writing to an app that has closed its stdin
-	// is not an error.
+	// one. Each attachment has another descriptor of the first. The second is held so that writing to an app
+	// that has closed its stdin is not an error.
 	stdin, stdinRead *os.File
 	// master, guarded by mu, is the terminal, nil before there is one.
 	master *os.File
