@@ -122,7 +122,8 @@ func closePipe(fds [2]int) {
 	_ = unix.Close(fds[1])
 }
 
-// release closes ends of pipes, or terminals, that a process may have locked: nobody waits for that. A nil file is none.
+// release closes ends of pipes, or terminals, that a process may have locked: nobody waits for that. A nil file is
+// none.
 func release(files ...*os.File) {
 	files = slices.Clone(files)
 	go func() {
