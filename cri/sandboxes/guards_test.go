@@ -77,7 +77,11 @@ func TestAHolderHasNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	process := fmt.Sprintf("/proc/%d/", holderOf(dir))
+	holder, err := holderOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := fmt.Sprintf("/proc/%d/", holder)
 	if files, err := os.ReadDir(process + "root"); err != nil || len(files) > 0 {
 		t.Errorf("its root has %v, %v", files, err)
 	}

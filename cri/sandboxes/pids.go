@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,8 +97,8 @@ func ignoreAll() {
 // none. One call at a time may be for a sandbox.
 func (m *Maker) PIDs(dir string) (string, error) {
 	pin := filepath.Join(dir, pinOfPIDs)
-	if holderOf(dir) != 0 {
-		return pin, nil
+	if pid, err := holderOf(dir); pid != 0 || err != nil {
+		return pin, err
 	}
 	if err := releasePIDs(dir); err != nil {
 		return "", err
@@ -144,27 +145,43 @@ func makePIDs(dir, path string) error {
 }
 
 // holderOf returns the number of the sandbox's holder, 0 for none. Another process may have the number by now, but not
-// the namespace.
-func holderOf(dir string) int {
+// the namespace. An error says that the holder could not be looked at, and may live.
+func holderOf(dir string) (int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, holderFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
-		return 0
+		return 0, fmt.Errorf("look for holder of PID namespace: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return 0
+		return 0, nil // its server was killed before it was confirmed
 	}
 	pinned, err := os.Stat(filepath.Join(dir, pinOfPIDs))
-	own, ownErr := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	if err != nil || ownErr != nil || !os.SameFile(pinned, own) {
-		return 0
+	var own os.FileInfo
+	if err == nil {
+		own, err = os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	}
-	return pid
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for holder of PID namespace: %w", err)
+	}
+	if !os.SameFile(pinned, own) {
+		return 0, nil
+	}
+	return pid, nil
 }
 
 // releasePIDs ends the sandbox's PID namespace, with all processes in it. It may be repeated.
 func releasePIDs(dir string) error {
-	if pid := holderOf(dir); pid != 0 {
+	pid, err := holderOf(dir)
+	if err != nil {
+		return err
+	}
+	if pid != 0 {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("end PID namespace of sandbox: %w", err)
 		}
