@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holder locks its stdout, which is full, for as long as it lives.
-func holder() error { return Hold(1) }
-
 // Hold locks one of the process's pipes, 0, 1 or 2, for good. splice(2) holds the lock while the terminal that it reads
 // has nothing, or the terminal that it writes has no room: whoever reads, writes or closes the pipe then waits in the
 // kernel, and no signal ends that wait. An output is as good as full by then. Any user may do that.
