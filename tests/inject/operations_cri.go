@@ -195,17 +195,29 @@ func readOperations(ran [][]string, ready func(*world) bool) []operation {
 	image := fmt.Sprintf(`{"image": {"image": %q}}`, pulled)
 	var all []operation
 	for _, read := range []struct{ method, request, word string }{
-		{"Version", "{}", "kurma"}, {"Status", `{"verbose": true}`, "NetworkReady"}, {"RuntimeConfig", "{}", "CGROUPFS"},
+		{"Version", "{}", "kurma"},
+		{"Status", `{"verbose": true}`, "NetworkReady"},
+		{"RuntimeConfig", "{}", "CGROUPFS"},
 		{"UpdateRuntimeConfig", `{"runtimeConfig": {"networkConfig": {"podCidr": "10.0.0.0/8"}}}`, "{"},
-		{"ListPodSandbox", "{}", "SANDBOX_READY"}, {"PodSandboxStatus", bySandbox, "SANDBOX_READY"}, {"PodSandboxStats", bySandbox, "stats"},
-		{"ListPodSandboxStats", "{}", "stats"}, {"ListPodSandboxMetrics", "{}", "podMetrics"}, {"ListMetricDescriptors", "{}", "descriptors"},
-		{"ListContainers", "{}", "CONTAINER_RUNNING"}, {"ContainerStatus", byContainer, "CONTAINER_RUNNING"}, {"ContainerStats", byContainer, "stats"},
-		{"ListContainerStats", "{}", "stats"}, {"ReopenContainerLog", byContainer, "{"},
+		{"ListPodSandbox", "{}", "SANDBOX_READY"},
+		{"PodSandboxStatus", bySandbox, "SANDBOX_READY"},
+		{"PodSandboxStats", bySandbox, "stats"},
+		{"ListPodSandboxStats", "{}", "stats"},
+		{"ListPodSandboxMetrics", "{}", "podMetrics"},
+		{"ListMetricDescriptors", "{}", "descriptors"},
+		{"ListContainers", "{}", "CONTAINER_RUNNING"},
+		{"ContainerStatus", byContainer, "CONTAINER_RUNNING"},
+		{"ContainerStats", byContainer, "stats"},
+		{"ListContainerStats", "{}", "stats"},
+		{"ReopenContainerLog", byContainer, "{"},
 		{"UpdateContainerResources", `{"containerId": "` + containerWord + `", "linux": {"memoryLimitInBytes": "104857600"}}`, "{"},
 		{"ExecSync", `{"containerId": "` + containerWord + `", "cmd": ["sh", "-c", "echo done"], "timeout": "20"}`, "ZG9uZQo="},
 		{"Exec", `{"containerId": "` + containerWord + `", "cmd": ["true"], "stdout": true}`, "url"},
-		{"Attach", `{"containerId": "` + containerWord + `", "stdout": true}`, "url"}, {"PortForward", bySandbox, "url"},
-		{"ListImages", "{}", "test"}, {"ImageStatus", image, "test"}, {"ImageFsInfo", "{}", "imageFilesystems"},
+		{"Attach", `{"containerId": "` + containerWord + `", "stdout": true}`, "url"},
+		{"PortForward", bySandbox, "url"},
+		{"ListImages", "{}", "test"},
+		{"ImageStatus", image, "test"},
+		{"ImageFsInfo", "{}", "imageFilesystems"},
 	} {
 		all = append(all, operation{name: read.method, before: ran, act: []string{criWord, read.method, read.request}, ready: ready, done: said(read.word)})
 	}

@@ -70,9 +70,11 @@ func busyboxLayer() ([]byte, error) {
 	out := tar.NewWriter(&layer)
 	var errs []error
 	for _, h := range []tar.Header{
-		{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755}, {Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777},
+		{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777},
 		{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(program))},
-		{Name: "bin/sh", Typeflag: tar.TypeSymlink, Linkname: "busybox"}, {Name: "bin/sleep", Typeflag: tar.TypeSymlink, Linkname: "busybox"},
+		{Name: "bin/sh", Typeflag: tar.TypeSymlink, Linkname: "busybox"},
+		{Name: "bin/sleep", Typeflag: tar.TypeSymlink, Linkname: "busybox"},
 	} {
 		errs = append(errs, out.WriteHeader(&h))
 		if h.Size > 0 {

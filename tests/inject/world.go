@@ -117,7 +117,8 @@ func (w *world) make() error {
 	}
 	for _, args := range [][]string{
 		{"build", "--manifest", "small.json", "--root", "small", "-o", smallFile},
-		{"key", "--new", "example", "-o", "key"}, {"key", "--public", "key", "-o", keyFile},
+		{"key", "--new", "example", "-o", "key"},
+		{"key", "--public", "key", "-o", keyFile},
 	} {
 		r := w.run(false, append([]string{filepath.Join(w.Bin, "aci")}, args...)...)
 		if r.code != 0 {
