@@ -13,8 +13,8 @@
  *	                       direct_fork(): clone3(2) ───────────────► has these files
  *	              ◄─────── closes them
  *
- * A child with mounts of its own begins with a copy of the thread's mount namespace. The supervisor's has a root for each
- * app, which each start would copy, walk and unmount. So the thread is in a namespace with /proc alone.
+ * A child with mounts of its own begins with a copy of the thread's mount namespace. The supervisor's has a root for
+ * each app, which each start would copy, walk and unmount. So the thread is in a namespace with /proc alone.
  *
  * It is C, because the Go runtime takes its own descriptors to be those of each of its threads (netpoll). It ends with
  * the runtime and not before, and blocks signals.
@@ -71,7 +71,8 @@ static int enter_empty_root(void)
 	if (proc < 0 || fs < 0 || syscall(SYS_fsconfig, fs, CREATE, NULL, NULL, 0) < 0)
 		return -1;
 	root = (int)syscall(SYS_fsmount, fs, CLOEXEC, 0);
-	if (root < 0 || mkdirat(root, "proc", 0555) < 0 || attach(root, "/") < 0 || fchdir(root) < 0 || attach(proc, "proc") < 0)
+	if (root < 0 || mkdirat(root, "proc", 0555) < 0 || attach(root, "/") < 0 ||
+	    fchdir(root) < 0 || attach(proc, "proc") < 0)
 		return -1;
 	/* The old root lies on top of the new one then (pivot_root(2), NOTES). */
 	return syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ? -1 : chdir("/");
