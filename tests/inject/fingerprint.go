@@ -77,17 +77,24 @@ func (w *world) files() []string {
 	return all
 }
 
-// mounts lists the mounts that the world did not begin with: copies of the machine's vanish with their files.
+// mounts lists the mounts that the world did not begin with: copies of the machine's vanish, or move, with their files.
 func (w *world) mounts() []string {
-	return slices.DeleteFunc(allMounts(), func(line string) bool { return slices.Contains(w.foreign, line) })
+	var all []string
+	for id, path := range mountsByID() {
+		if _, foreign := w.foreign[id]; !foreign {
+			all = append(all, "mount "+path)
+		}
+	}
+	return all
 }
 
-func allMounts() []string {
+// mountsByID returns the mounts' folders by the mounts' IDs.
+func mountsByID() map[string]string {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
-	var all []string
+	all := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) > 4 {
-			all = append(all, "mount "+words[4])
+			all[words[0]] = words[4]
 		}
 	}
 	return all

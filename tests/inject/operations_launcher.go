@@ -98,7 +98,7 @@ func enteringOperations(b built) []operation {
 	return []operation{
 		{name: "exec", passes: true, before: up, act: []string{"exec", "p", "--", "/bin/sh", "-c", "echo done"}, ready: (*world).running, done: said("done\n")},
 		{name: "exec-tty", passes: true, before: up, act: []string{"exec", "--tty", "p", "--", "/bin/sh", "-c", "echo done"}, ready: (*world).running, done: said("done\r\n")},
-		{name: "status", before: up, act: []string{"status", "p"}, ready: (*world).running, done: said("running")},
+		{name: "status", passes: true, before: up, act: []string{"status", "p"}, ready: (*world).running, done: said("running")},
 		{name: "call", passes: true, before: up, act: []string{"call", "p", "status"}, ready: (*world).running, done: said("exited")},
 		{
 			name: "cp-to", before: up, act: []string{"cp", smallFile, "p:/tmp/file"}, ready: (*world).running,
@@ -117,7 +117,7 @@ func enteringOperations(b built) []operation {
 			},
 			after: func(w *world) { _ = os.Remove(w.path("copied")) },
 		},
-		{name: "attach", passes: true, before: [][]string{append(slices.Clone(up[0][:len(up[0])-1]), ticks)}, act: []string{"attach", "p"}, ready: (*world).running, done: said("tick\n")},
+		{name: "attach", passes: true, before: [][]string{append(slices.Clone(up[0][:len(up[0])-1]), ticks)}, act: []string{"attach", "p"}, ready: func(*world) bool { return false }, done: said("tick\n")},
 	}
 }
 

@@ -38,8 +38,8 @@ type world struct {
 	container string          // and CreateContainer
 	serverEnd <-chan struct{} // closed when the server has ended; nil before its start
 
-	foreign  []string      // the mounts with which the world begins, see mounts
-	limit    time.Duration // of a step
+	foreign  map[string]string // the mounts with which the world begins, see mounts
+	limit    time.Duration     // of a step
 	injector *injector
 	record   bytes.Buffer // the steps of a round
 	hung     string       // the step that took longer than the limit, "" for none
@@ -55,7 +55,7 @@ func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
 // setUp fills the world's folder.
 func (w *world) setUp() error {
-	w.foreign = allMounts()
+	w.foreign = mountsByID()
 	for _, dir := range []string{"tmp", "home", "out"} {
 		if err := os.Mkdir(w.path(dir), 0o700); err != nil {
 			return err
