@@ -16,7 +16,11 @@ import (
 func Enter(dir string, r records.Sandbox) error {
 	for _, n := range own(r) {
 		pin := filepath.Join(dir, n.name)
-		if !networks.IsPinned(pin) {
+		pinned, err := networks.IsPinned(pin)
+		if err != nil {
+			return fmt.Errorf("enter namespace of sandbox %s: %w", r.ID, err)
+		}
+		if !pinned {
 			return fmt.Errorf("enter namespace of sandbox %s: %s pins none", r.ID, pin)
 		}
 		file, err := os.Open(pin)

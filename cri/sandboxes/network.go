@@ -144,7 +144,11 @@ func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) err
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
 	pin := filepath.Join(dir, netPin)
-	if !networks.IsPinned(pin) {
+	pinned, err := networks.IsPinned(pin)
+	if err != nil {
+		return fmt.Errorf("disconnect sandbox: %w", err)
+	}
+	if !pinned {
 		pin = "" // as CNI wants it where the namespace is gone
 	}
 	cni := libcni.NewCNIConfigWithCacheDir(n.PluginDirs, dir, &plugins{})

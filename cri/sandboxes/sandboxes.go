@@ -198,9 +198,10 @@ func FindCgroup(name string) (found string, err error) {
 }
 
 // IsAlive reports whether a sandbox that was made has its namespaces: not after Stop or a restart of the machine.
+// A namespace that cannot be looked at counts as there.
 func IsAlive(dir string, r records.Sandbox) bool {
 	for _, n := range pinned(r) {
-		if !networks.IsPinned(filepath.Join(dir, n.name)) {
+		if pinned, err := networks.IsPinned(filepath.Join(dir, n.name)); err == nil && !pinned {
 			return false
 		}
 	}

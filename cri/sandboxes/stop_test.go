@@ -85,7 +85,7 @@ func TestEachPluginDisconnectsASandbox(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "second fails") {
 			t.Errorf("stopped: %v", err)
 		}
-		if !networks.IsPinned(filepath.Join(dir, netPin)) {
+		if !isPinned(t, filepath.Join(dir, netPin)) {
 			t.Fatal("the network namespace is gone")
 		}
 		var pin unix.Stat_t
@@ -102,7 +102,7 @@ func TestEachPluginDisconnectsASandbox(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "fail-second-DEL")); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Stop(t.Context(), dir, r); err != nil || networks.IsPinned(filepath.Join(dir, netPin)) {
+	if err := m.Stop(t.Context(), dir, r); err != nil || isPinned(t, filepath.Join(dir, netPin)) {
 		t.Errorf("stopped: %v", err)
 	}
 }
@@ -124,7 +124,16 @@ func TestASandboxEndsWithoutItsPlugin(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, failedFile), since, since); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Stop(t.Context(), dir, r); err != nil || networks.IsPinned(filepath.Join(dir, netPin)) {
+	if err := m.Stop(t.Context(), dir, r); err != nil || isPinned(t, filepath.Join(dir, netPin)) {
 		t.Errorf("stopped: %v", err)
 	}
+}
+
+func isPinned(t *testing.T, pin string) bool {
+	t.Helper()
+	pinned, err := networks.IsPinned(pin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pinned
 }

@@ -195,9 +195,10 @@ func enableControllers(dir string) error {
 	return nil
 }
 
+// exists tells whether there is a file. One that cannot be looked at counts as there.
 func exists(path string) bool {
 	_, err := os.Stat(path)
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func inheritCPUs(parent, dir string) error {

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,8 @@ import (
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is a process of an app.
@@ -37,28 +41,32 @@ func (d *Daemon) Processes(pod *pods.Pod, apps []string) ([]Process, error) {
 			return nil, err
 		}
 		for _, pid := range pids {
-			if p, ok := readProcess(pid); ok {
-				p.App = app
-				all = append(all, p)
+			p, err := readProcess(pid)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+				continue // it has ended meanwhile
 			}
+			if err != nil {
+				return nil, err
+			}
+			p.App = app
+			all = append(all, p)
 		}
 	}
 	return all, nil
 }
 
-// readProcess reads proc_pid_status(5) and proc_pid_cmdline(5). It returns false for a process that has
-// ended meanwhile.
-func readProcess(pid int) (Process, bool) {
+// readProcess reads proc_pid_status(5) and proc_pid_cmdline(5).
+func readProcess(pid int) (Process, error) {
 	p := Process{PID: pid, Memory: "-"}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return p, false
+		return p, err
 	}
 	name := p.setStatus(string(status))
 	if p.Command = readCommand(pid); p.Command == nil {
 		p.Command = []string{"[" + name + "]"}
 	}
-	return p, true
+	return p, nil
 }
 
 // maxCommand limits how much of a command is read, in bytes: an app can make its command as large as its memory.

@@ -30,11 +30,11 @@ func TestALongCommandIsCut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, ok := readProcess(cmd.Process.Pid)
+			p, err := readProcess(cmd.Process.Pid)
 			_ = in.Close()
 			_ = cmd.Wait() // read fails at the end of its file
-			if diff := cmp.Diff(append([]string{"sh", "-c", "read x"}, tt.want...), p.Command); !ok || diff != "" {
-				t.Errorf("%t, %s", ok, diff)
+			if diff := cmp.Diff(append([]string{"sh", "-c", "read x"}, tt.want...), p.Command); err != nil || diff != "" {
+				t.Errorf("%v, %s", err, diff)
 			}
 		})
 	}

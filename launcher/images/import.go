@@ -250,10 +250,13 @@ func (s *Store) adopt(dir, id string, ring signing.KeyRing) (*Image, error) {
 	}
 	defer lock.Close()
 	place := filepath.Join(s.dir, id)
-	if _, err = os.Lstat(place); err == nil {
+	switch _, err = os.Lstat(place); {
+	case err == nil:
 		err = s.adoptAgain(dir, id, sealed, ring)
-	} else if err = s.number(dir); err == nil {
-		err = os.Rename(dir, place)
+	case errors.Is(err, fs.ErrNotExist):
+		if err = s.number(dir); err == nil {
+			err = os.Rename(dir, place)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("put image in its place: %w", err)

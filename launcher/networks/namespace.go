@@ -45,7 +45,11 @@ func Make(pin string) (*Namespace, error) {
 // Reopen opens the namespace that a file pins. Where the file pins none, because the machine has
 // been restarted since, it makes an empty namespace: a plugin's `del` gets a valid one.
 func Reopen(pin string) (*Namespace, error) {
-	if !IsPinned(pin) {
+	pinned, err := IsPinned(pin)
+	if err != nil {
+		return nil, err
+	}
+	if !pinned {
 		return Make(pin)
 	}
 	file, err := os.Open(pin)
@@ -72,10 +76,17 @@ func Remove(pin string) error {
 	return nil
 }
 
-// IsPinned reports whether the file pins a namespace: not after a restart of the machine.
-func IsPinned(pin string) bool {
+// IsPinned reports whether the file exists and pins a namespace: not after a restart of the machine. Every other error
+// than that the file does not exist says nothing about the namespace.
+func IsPinned(pin string) (bool, error) {
 	var st unix.Statfs_t
-	return unix.Statfs(pin, &st) == nil && st.Type == unix.NSFS_MAGIC
+	switch err := unix.Statfs(pin, &st); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, &os.PathError{Op: "statfs", Path: pin, Err: err}
+	}
+	return st.Type == unix.NSFS_MAGIC, nil
 }
 
 // Path is the namespace's path as plugins get it, valid until Close.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/internal/thread"
 )
 
@@ -54,5 +56,22 @@ func TestGroupsOfAUserNamespace(t *testing.T) {
 		if got, err := mappedGroups(file); err != nil || got != want {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
+	}
+}
+
+// A pin that cannot be looked at is no namespace that is gone: a plugin must not get an empty one instead.
+func TestAPinThatCannotBeLookedAtIsNotGone(t *testing.T) {
+	loop := filepath.Join(t.TempDir(), "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	if pinned, err := IsPinned(loop); pinned || !errors.Is(err, unix.ELOOP) {
+		t.Errorf("pinned %t, %v, want %v", pinned, err, unix.ELOOP)
+	}
+	if _, err := Reopen(loop); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("reopened: %v, want %v", err, unix.ELOOP)
+	}
+	if pinned, err := IsPinned(loop + "-missing"); pinned || err != nil {
+		t.Errorf("without a file: pinned %t, %v", pinned, err)
 	}
 }

@@ -163,6 +163,9 @@ func (c *Containers) begin(ctx context.Context, name string, image *images.Image
 		return nil, record{}, err
 	}
 	_, err = os.Lstat(filepath.Join(image.Rootfs(), removePath))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, record{}, err
+	}
 	removes := err == nil
 	if old.Entry == "" { // the plugin can delete the network although its setup never ends well
 		if err := c.writeRecord(name, record{Image: image.ID, Removes: removes}); err != nil {

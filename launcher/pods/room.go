@@ -117,9 +117,14 @@ func (p *Pod) asksFor(network string) []netip.Addr {
 }
 
 // lingers reports whether the pod has no monitor and is still connected to its networks. The networks of
-// a pod that was connected before the machine was restarted are gone with its network namespace.
+// a pod that was connected before the machine was restarted are gone with its network namespace. A namespace that
+// cannot be looked at counts as there.
 func (p *Pod) lingers() bool {
-	return len(p.Plan.Networks) > 0 && (p.State.Phase == Dead || p.StillConnected() != nil) && networks.IsPinned(p.pin())
+	if len(p.Plan.Networks) == 0 || p.State.Phase != Dead && p.StillConnected() == nil {
+		return false
+	}
+	pinned, err := networks.IsPinned(p.pin())
+	return pinned || err != nil
 }
 
 // lingering is the error of a pod that lingers.

@@ -72,8 +72,10 @@ func TestEachNameOfAnImageIsKept(t *testing.T) {
 		{"a layout", namedLayout(t, "/0|"), "of:=/0", false},
 		{"a layout with two tags", namedLayout(t, "/0|"+tag("1"), "/0|"+tag("2")), "of:1=/0 of:2=/0", false},
 		{"a layout with a tag and without", namedLayout(t, "/0|", "/0|"+tag("2")), "of:2=/0", false},
-		{"a layout with whole names", namedLayout(t, "/0|"+tag("example.com/a:1"), "/0|"+whole("example.com/b:2")+","+tag("2")),
-			"example.com/a:1=/0 example.com/b:2=/0", false},
+		{
+			"a layout with whole names", namedLayout(t, "/0|"+tag("example.com/a:1"), "/0|"+whole("example.com/b:2")+","+tag("2")),
+			"example.com/a:1=/0 example.com/b:2=/0", false,
+		},
 		{"a layout with two images", namedLayout(t, "/0|"+tag("1"), "/1|"+tag("2")), "of:1=/0 of:2=/1", true},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

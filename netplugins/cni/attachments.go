@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -160,7 +161,8 @@ func (c *cni) checkPods(ctx context.Context, lib *libcni.CNIConfig, n *network) 
 	return errors.Join(errs...)
 }
 
+// exists tells whether there is a file. One that cannot be looked at counts as there.
 func exists(path string) bool {
 	_, err := os.Stat(path)
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
