@@ -6,7 +6,8 @@
 //	setup             stdin: the network's configuration
 //	add NS UUID [IF]  stdin: the same; stdout: a result
 //	del NS UUID [IF]  stdin: the same
-//	setup stay        as setup, then waits for SIGTERM, and does what remove does
+//	setup stay        as setup, then waits for SIGTERM, and does what remove does; an empty stdin means the
+//	                  configuration of the setup stay before
 //	remove            stdin: the same; for a Remover only
 //
 // The launcher tells setup by variables what more it may do: NETWORK_CHECK asks to check the pods that are
@@ -28,6 +29,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,6 +137,9 @@ func Main(p Plugin) {
 	}
 }
 
+// errEmpty is readConfig's error for no byte at all.
+var errEmpty = errors.New("empty")
+
 func readConfig(stdin io.Reader) ([]byte, error) {
 	config, err := io.ReadAll(io.LimitReader(stdin, maxConfig+1))
 	switch {
@@ -142,6 +147,8 @@ func readConfig(stdin io.Reader) ([]byte, error) {
 		return nil, err
 	case len(config) > maxConfig:
 		return nil, fmt.Errorf("longer than %d bytes", maxConfig)
+	case len(config) == 0:
+		return nil, errEmpty
 	case !json.Valid(config):
 		return nil, errors.New("not JSON")
 	}
@@ -174,7 +181,11 @@ func del(ctx context.Context, p Plugin, config []byte, args []string) error {
 // in setup, add, del or remove.
 func run(ctx context.Context, p Plugin, argv []string, stdin io.Reader, stdout io.Writer) error {
 	name, args := filepath.Base(argv[0]), argv[1:]
-	config, err := readConfig(stdin)
+	read := readConfig
+	if name == "setup" && slices.Equal(args, []string{stay}) {
+		read = mainConfig
+	}
+	config, err := read(stdin)
 	if err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
