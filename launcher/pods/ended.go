@@ -59,8 +59,8 @@ func (p *Pod) LastStatus() (map[string]AppStatus, error) {
 func (p *Pod) Killed() bool { return p.exit().Signal != "" }
 
 // StagerFailed says, for a pod that has ended, that its end was its stager's and not its apps': a signal has ended
-// the stager, or it has failed and not written the apps' last states, although its image says where. It is "" for any
-// other end, and for a pod that is deleted with the states.
+// the stager, or it has failed and not written the apps' last states, although its image says where, or no app has its
+// exit status. It is "" for any other end, and for a pod that is deleted with the states.
 func (p *Pod) StagerFailed() string {
 	switch exit := p.exit(); {
 	case exit.OOMKilled:
@@ -69,8 +69,21 @@ func (p *Pod) StagerFailed() string {
 		return "the stager was ended by " + exit.Signal
 	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus() && exists(p.Dir):
 		return fmt.Sprintf("the stager ended with exit status %d before it had written the apps' last states", exit.Code)
+	case exit.Code != 0 && p.hasLastStatus() && !p.hasApp(exit.Code):
+		return fmt.Sprintf("the stager ended with exit status %d after its apps", exit.Code)
 	}
 	return ""
+}
+
+// hasApp tells whether an app's last state has the exit code.
+func (p *Pod) hasApp(code int) bool {
+	states, _ := p.LastStatus() // the states that are known
+	for _, app := range states {
+		if app.Code != nil && *app.Code == code {
+			return true
+		}
+	}
+	return false
 }
 
 func exists(path string) bool {
