@@ -90,11 +90,25 @@ type streams struct {
 }
 
 // carry runs a call with a terminal or pipes as its stdio, and copies between these and the client's streams. When ctx
-// ends, which ends the call, what processes of the call may have left does not hold it up.
+// ends, which ends the call, or the call fails, what processes of the call may have left does not hold it up.
 func carry(ctx context.Context, s streams, call func(daemon.Caller) (int, error)) (int, error) {
-	if s.tty {
-		return carryTerminal(ctx, s, call)
+	ctx, fail := context.WithCancel(ctx)
+	defer fail()
+	failing := func(caller daemon.Caller) (int, error) {
+		code, err := call(caller)
+		if err != nil {
+			fail()
+		}
+		return code, err
 	}
+	if s.tty {
+		return carryTerminal(ctx, s, failing)
+	}
+	return carryPipes(ctx, s, failing)
+}
+
+// carryPipes is carry by pipes.
+func carryPipes(ctx context.Context, s streams, call func(daemon.Caller) (int, error)) (int, error) {
 	stdin, err := s.input()
 	if err != nil {
 		return 0, err

@@ -102,6 +102,7 @@ func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name
 	defer null.Close()
 	stdio := [3]*os.File{null}
 	written := [2]io.Writer{stdout, stderr}
+	var outputs [len(written)]*os.File
 	copied := make(chan error, len(written))
 	for i, to := range written {
 		read, write, err := os.Pipe()
@@ -109,7 +110,7 @@ func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name
 			return 0, err
 		}
 		defer write.Close()
-		stdio[i+1] = write
+		stdio[i+1], outputs[i] = write, read
 		go func() {
 			_, err := io.Copy(to, read)
 			_ = read.Close() // a call-in whose output cannot be written ends with its next write
@@ -117,11 +118,17 @@ func callInto(ctx context.Context, pod *pods.Pod, stdout, stderr io.Writer, name
 		}()
 	}
 	code, err := pod.Execute(ctx, pods.Call{Name: name, Args: args, Stdio: stdio})
+	failed := err != nil
 	for i := range written {
 		_ = stdio[i+1].Close()
+		if failed {
+			_ = outputs[i].Close() // one that does not end although it was killed has the other end
+		}
 	}
 	for range written {
-		err = errors.Join(err, <-copied)
+		if copyErr := <-copied; !failed {
+			err = errors.Join(err, copyErr)
+		}
 	}
 	return code, err
 }

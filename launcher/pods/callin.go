@@ -22,6 +22,10 @@ import (
 // settingsPatience is how long `run` may take to read its settings to the end.
 const settingsPatience = 10 * time.Second
 
+// endPatience is how long a call-in that was killed may take to end. It takes longer only while it waits in the kernel
+// for what nobody can interrupt.
+const endPatience = 5 * time.Second
+
 // enter moves the calling thread into the stager's mount and network namespace, and into
 // no other. The caller has locked the thread and uses it for nothing else afterwards.
 func (p *Pod) enter() error {
@@ -130,7 +134,8 @@ func (s RunSettings) Encode() ([]byte, error) {
 
 // Execute runs a call-in and returns its exit status, 128+N if signal N ended it. The error lists the stager's call-ins
 // if the stager does not have it. Execute kills a call-in that does not read its settings, and, when ctx ends, any: the
-// supervisor then kills the call-in's command with all processes of its session. The error is ctx's cause then.
+// supervisor then kills the call-in's command with all processes of its session. The error wraps ctx's cause then, and
+// says so if the call-in does not end.
 func (p *Pod) Execute(ctx context.Context, c Call) (int, error) {
 	var feed *settingsFeed
 	if c.Settings != nil {
@@ -152,6 +157,7 @@ func (c Call) await(ctx context.Context, child *os.Process, ended <-chan Exit, f
 	late := time.NewTimer(settingsPatience)
 	defer late.Stop()
 	var killed error
+	var overdue <-chan time.Time // nil before a kill
 	stop := ctx.Done()
 	for {
 		select {
@@ -168,8 +174,14 @@ func (c Call) await(ctx context.Context, child *os.Process, ended <-chan Exit, f
 			}
 			killed = cmp.Or(killed, fmt.Errorf("%s has not read its settings within %s and was killed", c.Name,
 				settingsPatience))
+		case <-overdue:
+			return 0, fmt.Errorf("%w; %s (PID %d) has not ended within %s after it was killed", killed, c.Name, child.Pid,
+				endPatience)
 		}
-		_ = child.Kill()
+		if err := child.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			killed = errors.Join(killed, fmt.Errorf("kill %s: %w", c.Name, err))
+		}
+		overdue = time.After(endPatience)
 	}
 }
 

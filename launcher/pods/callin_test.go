@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"kurma.io/stager/names"
 )
@@ -68,4 +70,24 @@ func (p *Pod) callIn(t *testing.T, name string) (code int, text string, err erro
 	_ = write.Close()
 	output, readErr := io.ReadAll(read)
 	return code, string(output), errors.Join(err, readErr)
+}
+
+// A call-in that waits in the kernel does not end although it is killed: nobody tells its end here.
+func TestACallInThatCannotBeKilledIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cmd := exec.Command("/bin/busybox", "sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("enough")
+		cancel(why)
+		_, err := Call{Name: "run"}.await(ctx, cmd.Process, nil, nil)
+		if !errors.Is(err, why) || !strings.HasSuffix(err.Error(), " has not ended within 5s after it was killed") {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Error("the call-in was not killed")
+		}
+	})
 }
