@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"strings"
@@ -132,7 +131,8 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 	if header.Size > x.free-x.size {
 		return fmt.Errorf("%d bytes do not fit: %d are free", header.Size, max(x.free-x.size, 0))
 	}
-	if err := x.stream.Sparse(header); err != nil {
+	content, err := x.stream.Content(header, x.tar)
+	if err != nil {
 		return err
 	}
 	x.size += header.Size
@@ -141,7 +141,7 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 		return err
 	}
 	out := os.NewFile(uintptr(fd), base)
-	_, err = io.CopyBuffer(onlyWriter{out}, x.tar, x.buffer)
+	err = CopyHoles(out, content, x.buffer)
 	if err == nil {
 		err = setAttributes(header, fd)
 	}
@@ -150,9 +150,6 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 	}
 	return errors.Join(err, out.Close())
 }
-
-// onlyWriter hides os.File's ReadFrom, which would allocate a buffer for each file.
-type onlyWriter struct{ io.Writer }
 
 // special makes a symlink, FIFO or device.
 func special(header *tar.Header, parent int, base string) error {
