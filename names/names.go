@@ -53,6 +53,13 @@ const (
 	EventsAnnotation         = "kurma.io/stager/events"            // EventsFile
 )
 
+// Annotations of an image that was converted from one of Docker or OCI, as docker2aci has them: JSON arrays of the
+// words of exec. Exec is both, one after the other.
+const (
+	EntrypointAnnotation = "appc.io/docker/entrypoint"
+	CommandAnnotation    = "appc.io/docker/cmd" // arguments replace it
+)
+
 // The call-ins: the names under which a daemon executes the program in
 // CallInDir, which the Kurma Stager Specification fixes.
 const (

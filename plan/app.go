@@ -108,7 +108,7 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 	if plan.Notifies, warning = notifies(app); warning != "" {
 		plan.Warnings = append(plan.Warnings, warning)
 	}
-	env, variables, err := environmentOf(app, c, plan.Terminal)
+	env, variables, err := environmentOf(app, c, m.Hostname, plan.Terminal)
 	if err != nil {
 		return App{}, err
 	}

@@ -40,7 +40,7 @@ func TestTheStagersVariablesOverrideTheApps(t *testing.T) {
 			clause.Covers(t, test.clauses)
 			app := withMounts(nil, nil)
 			app.App.Environment = test.own
-			env, _, err := environmentOf(app, defaultConfig(), test.terminal)
+			env, _, err := environmentOf(app, defaultConfig(), "h", test.terminal)
 			if diff := cmp.Diff(test.want, WithMetadata(env, test.metadata)); diff != "" || err != nil {
 				t.Error(err)
 				t.Error(diff)
@@ -67,7 +67,7 @@ func TestVariablesOfAnnotationAreAdded(t *testing.T) {
 		{`{"A": "secret"}`, "must be a list", nil},
 	} {
 		app.Runtime.Annotations = types.Annotations{{Name: names.EnvironmentAnnotation, Value: test.text}}
-		env, variables, err := environmentOf(app, config, true)
+		env, variables, err := environmentOf(app, config, "h", true)
 		if test.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), test.refused) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s: %v", test.text, err)
@@ -86,7 +86,8 @@ func TestVariablesOfAnnotationAreAdded(t *testing.T) {
 
 func TestAnAppBecomesASpec(t *testing.T) {
 	app := manifest.App{
-		Name: "db",
+		Name:  "db",
+		Image: &manifest.Image{ImageManifest: new(schema.ImageManifest)},
 		Runtime: schema.RuntimeApp{
 			ReadOnlyRootFS: true,
 			Mounts:         []schema.Mount{mountOf("v", "/d")},

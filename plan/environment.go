@@ -15,7 +15,7 @@ import (
 
 // environmentOf returns an app's environment, NAME=value, each name once, and what commands of run have of it: all but
 // the defaults. The annotation overrides the app section, whose names appc restricts.
-func environmentOf(app manifest.App, c Config, terminal bool) (all, variables []string, err error) {
+func environmentOf(app manifest.App, c Config, hostname string, terminal bool) (all, variables []string, err error) {
 	added, err := addedVariables(app.Runtime.Annotations)
 	if err != nil {
 		return nil, nil, err
@@ -28,7 +28,7 @@ func environmentOf(app manifest.App, c Config, terminal bool) (all, variables []
 	if terminal {
 		defaults = append(defaults, "TERM=xterm")
 	}
-	variables = firstOfEachName(executorVariables(c, app.Name), added, own)
+	variables = firstOfEachName(executorVariables(c, app.Name), added, own, dockerVariables(app.Image, hostname))
 	return firstOfEachName(variables, defaults), variables, nil
 }
 
@@ -38,6 +38,14 @@ func executorVariables(c Config, app string) []string {
 		return nil
 	}
 	return []string{"AC_APP_NAME=" + app, "container=" + names.Executor}
+}
+
+// dockerVariables are what Docker and Podman add to the environment of an image that was converted from theirs.
+func dockerVariables(image *manifest.Image, hostname string) []string {
+	if _, converted := image.Annotations.Get(names.EntrypointAnnotation); !converted || hostname == "" {
+		return nil
+	}
+	return []string{"HOSTNAME=" + hostname}
 }
 
 // firstOfEachName returns the variables of all lists, each name once.

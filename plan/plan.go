@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -89,6 +90,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 	if pod.Hostname, err = hostname(m, pod.Namespaces); err != nil {
 		return nil, fmt.Errorf("pod: %w", err)
 	}
+	machine.Hostname = cmp.Or(pod.Hostname, machine.Hostname) // the apps'
 	if err := checkVolumeNames(m.Pod); err != nil {
 		return nil, err
 	}

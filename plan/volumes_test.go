@@ -36,6 +36,7 @@ func withMounts(mounts []schema.Mount, points []types.MountPoint) manifest.App {
 	return manifest.App{
 		Name:    "a",
 		Runtime: schema.RuntimeApp{Mounts: mounts},
+		Image:   &manifest.Image{ImageManifest: new(schema.ImageManifest)},
 		App:     &types.App{Exec: types.Exec{"/a"}, User: "0", Group: "0", MountPoints: points},
 	}
 }

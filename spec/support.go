@@ -7,6 +7,8 @@ type Support struct {
 	Seccomp           bool // the runtime loads filters
 	UserNamespaces    bool // the runtime starts containers in the one that a Spec names
 
+	Hostname string // of the caller's UTS namespace
+
 	// Capabilities are the names, CAP_…, of the capabilities that the caller has, and so can
 	// grant.
 	Capabilities []string

@@ -24,7 +24,10 @@ func Support() spec.Support {
 	enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
 	_, users := os.Stat("/proc/self/ns/user")
+	hostname, _ := os.Hostname()
 	m := spec.Support{
+		Hostname: hostname,
+
 		Seccomp: true, UserNamespaces: users == nil,
 
 		AppArmor: bytes.HasPrefix(enabled, []byte("Y")), SELinux: selinux == nil, MinOOMScoreAdj: -1000,

@@ -185,10 +185,10 @@ func describeApp(image *images.Image) (translate.Image, error) {
 		t.Env = append(t.Env, translate.Variable(e))
 	}
 	t.Entrypoint = app.Exec
-	text, converted := image.Manifest.Annotations[images.EntrypointAnnotation]
+	text, converted := image.Manifest.Annotations[names.EntrypointAnnotation]
 	if converted {
 		t.Entrypoint = nil
-		command := image.Manifest.Annotations[images.CommandAnnotation]
+		command := image.Manifest.Annotations[names.CommandAnnotation]
 		err = errors.Join(json.Unmarshal([]byte(text), &t.Entrypoint), json.Unmarshal([]byte(command), &t.Command))
 	}
 	return t, err

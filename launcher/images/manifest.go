@@ -8,13 +8,6 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// Annotations of an image that was converted from one of Docker or OCI, as docker2aci has them:
-// JSON arrays of the words of exec. Exec is both, one after the other.
-const (
-	EntrypointAnnotation = "appc.io/docker/entrypoint"
-	CommandAnnotation    = "appc.io/docker/cmd" // arguments replace it
-)
-
 // Manifest is the part of an image manifest that the launcher needs. An import checks the
 // complete document once; later only this part is read.
 type Manifest struct {

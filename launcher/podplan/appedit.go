@@ -154,8 +154,8 @@ func setVariable(app *types.App, v types.EnvironmentVariable) {
 func fixedExec(m *images.Manifest, args []string) []string {
 	var entrypoint, command []string
 	if len(args) == 0 ||
-		json.Unmarshal([]byte(m.Annotations[images.EntrypointAnnotation]), &entrypoint) != nil ||
-		json.Unmarshal([]byte(m.Annotations[images.CommandAnnotation]), &command) != nil ||
+		json.Unmarshal([]byte(m.Annotations[names.EntrypointAnnotation]), &entrypoint) != nil ||
+		json.Unmarshal([]byte(m.Annotations[names.CommandAnnotation]), &command) != nil ||
 		!slices.Equal(slices.Concat(entrypoint, command), m.App.Exec) {
 		return m.App.Exec
 	}

@@ -324,7 +324,7 @@ func TestArgumentsReplaceTheCommandOfDocker(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &images.Manifest{App: &images.App{Exec: []string{"/x", "a"}}, Annotations: map[string]string{
-				images.EntrypointAnnotation: tt.entrypoint, images.CommandAnnotation: tt.command,
+				names.EntrypointAnnotation: tt.entrypoint, names.CommandAnnotation: tt.command,
 			}}
 			if diff := cmp.Diff(tt.want, append(fixedExec(m, []string{"-v"}), "-v")); diff != "" {
 				t.Error(diff)

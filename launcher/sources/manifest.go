@@ -129,8 +129,8 @@ func appOf(c v1.Config, layers []*images.Image) (*app, error) {
 // does: arguments replace the command.
 func (m *imageManifest) annotateExec(entrypoint, command []string) error {
 	for name, words := range map[string][]string{
-		images.EntrypointAnnotation: entrypoint,
-		images.CommandAnnotation:    command,
+		names.EntrypointAnnotation: entrypoint,
+		names.CommandAnnotation:    command,
 	} {
 		text, err := json.Marshal(append([]string{}, words...))
 		if err != nil {
