@@ -49,12 +49,12 @@ func hostname(m *manifest.Manifest, ns Namespaces) (string, error) {
 	case ns.HostUTS:
 		return "", nil
 	}
-	return hostnameOf(m.Name), nil
+	return HostnameOf(m.Name), nil
 }
 
-// hostnameOf derives a hostname that CheckHostname accepts from the pod's name: other characters become dashes. It may
+// HostnameOf derives a hostname that CheckHostname accepts from a pod's name: other characters become dashes. It may
 // be "".
-func hostnameOf(name string) string {
+func HostnameOf(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r

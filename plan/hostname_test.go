@@ -28,7 +28,7 @@ func TestTheHostnameIsMadeFromThePodsName(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := hostnameOf(test.name); got != test.want {
+			if got := HostnameOf(test.name); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			} else if err := CheckHostname(got); got != "" && err != nil {
 				t.Errorf("%q: %v", got, err)

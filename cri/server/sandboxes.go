@@ -17,6 +17,7 @@ import (
 	"kurma.io/stager/cri/translate"
 	"kurma.io/stager/internal/userns"
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/plan"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -147,15 +148,13 @@ func newSandbox(c *runtimeapi.PodSandboxConfig, handler, driver string) (records
 		ID: records.NewID(), Phase: records.Making, Created: time.Now(),
 		Name: m.GetName(), UID: m.GetUid(), Namespace: m.GetNamespace(), Attempt: m.GetAttempt(),
 		Labels: c.GetLabels(), Annotations: c.GetAnnotations(), Handler: handler,
-		Hostname: cmp.Or(c.GetHostname(), m.GetName()), LogDirectory: c.GetLogDirectory(),
+		Hostname: plan.HostnameOf(cmp.Or(c.GetHostname(), m.GetName())), LogDirectory: c.GetLogDirectory(),
 		ResolvConf: resolvConf(c.GetDnsConfig()), Sysctls: c.GetLinux().GetSysctls(),
 		NetworkMode: int32(options.GetNetwork()), PIDMode: int32(options.GetPid()), IPCMode: int32(options.GetIpc()),
 		HostNetwork: options.GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		HostIPC:     options.GetIpc() == runtimeapi.NamespaceMode_NODE,
 		Users:       users,
 	}
-	const longest = 64 // sethostname(2)
-	r.Hostname = r.Hostname[:min(len(r.Hostname), longest)]
 	if !r.HostNetwork {
 		r.Ports = portsOf(c)
 	}

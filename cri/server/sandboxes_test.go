@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"kurma.io/stager/cri/records"
@@ -31,6 +32,27 @@ func TestCgroupParentsOfBothDrivers(t *testing.T) {
 	}
 	if _, err := cgroupParent("/a/../../b", driverCgroupfs); err == nil {
 		t.Error("a parent outside is accepted")
+	}
+}
+
+// A sandbox has the hostname that kubelet asks for, or one made from its name, which may be longer than a hostname.
+func TestASandboxHasAHostname(t *testing.T) {
+	long := strings.Repeat("a", 62)
+	for _, test := range []struct{ hostname, name, want string }{
+		{"web", "other", "web"},
+		{"web.ns.svc.cluster.local", "other", "web.ns.svc.cluster.local"},
+		{"", "web.example-1", "web.example-1"},
+		{"", long + "-b-c", long},
+		{"", long + ".b.c", long + ".b"},
+		{"", long + "bcd", long + "b"},
+		{long + "-bcd", "other", long},
+	} {
+		got, err := newSandbox(&runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: test.name, Uid: "u", Namespace: "n"}, Hostname: test.hostname,
+		}, "", driverCgroupfs)
+		if err != nil || got.Hostname != test.want {
+			t.Errorf("%q, %q: %q, %v, want %q", test.hostname, test.name, got.Hostname, err, test.want)
+		}
 	}
 }
 
