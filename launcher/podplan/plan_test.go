@@ -311,6 +311,21 @@ func TestWrongPortsAreRefused(t *testing.T) {
 	}
 }
 
+// A working directory that the options name is made if the image lacks it, unless the configuration decides that.
+func TestTheWorkingDirectoryOfTheOptionsIsMade(t *testing.T) {
+	for _, tt := range []struct{ config, dir, want string }{
+		{`{"gracePeriod":"1s"}`, "/new", `{"gracePeriod":"1s","makeWorkingDirectory":true}`},
+		{`{"makeWorkingDirectory":false}`, "/new", `{"makeWorkingDirectory":false}`},
+		{"", "/new", `{"makeWorkingDirectory":true}`},
+		{`{"gracePeriod":"1s"}`, "", `{"gracePeriod":"1s"}`},
+	} {
+		got, err := stagerConfig(json.RawMessage(tt.config), Options{App: AppOptions{WorkingDirectory: tt.dir}})
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%s with %q: %s, %v; want %s", tt.config, tt.dir, got, err, tt.want)
+		}
+	}
+}
+
 func TestArgumentsReplaceTheCommandOfDocker(t *testing.T) {
 	tests := []struct {
 		name, entrypoint, command string

@@ -72,9 +72,10 @@ func (p *Planner) layersOf(id string) ([]*images.Image, error) {
 	return p.Images.Layers(top)
 }
 
-// stagerConfig returns the configuration's stagerConfig with the policies that the options have.
+// stagerConfig returns the configuration's stagerConfig with the policies that the options have. The stager makes a
+// working directory of the options, as Docker does, unless the configuration decides that.
 func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error) {
-	if o.ExitPolicy == "" && o.DefaultExit == "" && o.Restart == "" {
+	if o.ExitPolicy == "" && o.DefaultExit == "" && o.Restart == "" && o.App.WorkingDirectory == "" {
 		return configured, nil
 	}
 	config, err := readConfig(configured)
@@ -94,6 +95,9 @@ func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error
 			return nil, fmt.Errorf("set %s of defaultStagerConfig: %w", policy.key, err)
 		}
 		changed = true
+	}
+	if _, decided := config["makeWorkingDirectory"]; o.App.WorkingDirectory != "" && !decided {
+		config["makeWorkingDirectory"], changed = json.RawMessage("true"), true
 	}
 	if !changed {
 		return configured, nil
