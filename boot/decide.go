@@ -30,7 +30,11 @@ func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read the image's configuration: %w", err)
 	}
-	return plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers), image)
+	pod, err := plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers), image)
+	if err != nil {
+		return nil, err
+	}
+	return pod, checkDescriptors(len(pod.Apps))
 }
 
 // decide plans the pod, and reports the pod's namespaces to the waiter. The waiter starts the supervisor again if the

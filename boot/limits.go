@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,6 +25,24 @@ func reserveThreads(_ context.Context, p *Pod) error {
 		defer close(reserved)
 		supervisor.ReserveThreads(len(p.Plan.Apps))
 	}()
+	return nil
+}
+
+// checkDescriptors refuses a pod whose apps could exhaust the process's descriptors, which the kernel would refuse at
+// some call of some app, in the start or, worse, in a later command or the stop.
+func checkDescriptors(apps int) error {
+	const (
+		own = 100 // the supervisor with one app that starts has some 70, commands and connections have the rest
+		app = 20  // an app has 11, and up to 7 more while it starts; all start at once
+	)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	if need := own + app*apps; limit.Cur < uint64(need) {
+		return fmt.Errorf("the limit of open files (ulimit -Hn) is %d: a pod of %d apps needs at least %d",
+			limit.Cur, apps, need)
+	}
 	return nil
 }
 

@@ -66,3 +66,25 @@ func TestTheLimitsAreGuardedBeforeTheAppsRun(t *testing.T) {
 		t.Errorf("%q, want %q", order, want)
 	}
 }
+
+func TestAPodNeedsDescriptorsForEachApp(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 140, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := checkDescriptors(2); err != nil {
+		t.Errorf("2 apps: %v", err)
+	}
+	const want = "the limit of open files (ulimit -Hn) is 140: a pod of 3 apps needs at least 160"
+	if err := checkDescriptors(3); err == nil || err.Error() != want {
+		t.Errorf("3 apps: %v, want %s", err, want)
+	}
+}

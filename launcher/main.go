@@ -111,7 +111,7 @@ func notEmpty(value *string, want string) func(string) error {
 // begin prepares what a command works with. Commands that need neither configuration nor
 // state override it with begins.
 func (c *cli) begin() error {
-	if err := keepDescriptors(); err != nil {
+	if err := errors.Join(checkDescriptors(), keepDescriptors()); err != nil {
 		return err
 	}
 	config, err := daemon.ReadConfig(c.configFile)
@@ -124,6 +124,19 @@ func (c *cli) begin() error {
 
 // begins is the PersistentPreRunE of a command that works without a configuration.
 func begins(*cobra.Command, []string) error { return nil }
+
+// checkDescriptors refuses a limit with which a command would fail at any place.
+func checkDescriptors() error {
+	const need = 64
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	if limit.Cur < need {
+		return fmt.Errorf("the limit of open files (ulimit -Hn) is %d: the launcher needs at least %d", limit.Cur, need)
+	}
+	return nil
+}
 
 // keepDescriptors makes every descriptor but stdin, stdout and stderr close-on-exec, so that
 // no program that this process starts or becomes inherits it: a pod would hold it for as
