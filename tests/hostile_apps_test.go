@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -123,6 +124,7 @@ func checkHostile(t *testing.T, config string, programs []string, duration time.
 		})
 		limited("exec in a hostile app", hostileExec, func() { attempt(p, "leaser", "true") })
 		limited("exec of a hostile command", hostileExec, func() { streams.reopened(p, name) })
+		limited("exec of a command that locks its streams", hostileExec, func() { attemptHolder(p, name) })
 		limited("restart", hostileRestart, func() { restarts(p, name) })
 		harness.Eventually(t, "orphans are reaped", func() bool { return zombies(p) < hostileZombies })
 	}
@@ -150,6 +152,14 @@ func checkHostile(t *testing.T, config string, programs []string, duration time.
 func attempt(p *harness.Pod, app string, command ...string) int {
 	p.T.Helper()
 	return attemptTo(p, p.Command(append([]string{"exec", p.Name, app, "--"}, command...)...))
+}
+
+// attemptHolder runs a command that locks its streams, and kills its caller, which ends with its pipes.
+func attemptHolder(p *harness.Pod, app string) {
+	p.T.Helper()
+	cmd := p.Command("exec", "--interactive", p.Name, app, "--", "/probe/probe", "holder")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(strings.Repeat("x", 1<<20)), new(bytes.Buffer), new(bytes.Buffer)
+	attemptTo(p, cmd)
 }
 
 // attemptTo is attempt for a command of the launcher.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/tests/hostile"
 	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +21,10 @@ import (
 const insideVariable = "KURMA_CRI_TESTS_INSIDE"
 
 func TestMain(m *testing.M) {
+	if program := hostile.Programs()[filepath.Base(os.Args[0])]; program != nil { // in a container
+		fmt.Fprintln(os.Stderr, program())
+		os.Exit(1)
+	}
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(os.Stderr, "these tests must run as root")
 		os.Exit(1)

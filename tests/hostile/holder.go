@@ -1,16 +1,35 @@
 package hostile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// holder holds those of its streams that are pipes.
+func holder() error {
+	held := make(chan error)
+	pipes := 0
+	for fd := range 3 {
+		var info unix.Stat_t
+		if unix.Fstat(fd, &info) == nil && info.Mode&unix.S_IFMT == unix.S_IFIFO {
+			pipes++
+			go func() { held <- Hold(fd) }()
+		}
+	}
+	if pipes == 0 {
+		return errors.New("no stream is a pipe")
+	}
+	return <-held
+}
+
 // Hold locks one of the process's pipes, 0, 1 or 2, for good. splice(2) holds the lock while the terminal that it reads
 // has nothing, or the terminal that it writes has no room: whoever reads, writes or closes the pipe then waits in the
-// kernel, and no signal ends that wait. An output is as good as full by then. Any user may do that.
+// kernel, and no signal ends that wait. Any user may do that.
 func Hold(fd int) error {
 	runtime.LockOSThread()
 	master, slave, err := terminal()
@@ -18,13 +37,7 @@ func Hold(fd int) error {
 		return err
 	}
 	if fd != 0 {
-		if err := fillButOne(fd); err != nil {
-			return err
-		}
-		for err == nil || err == unix.EINTR {
-			_, err = unix.Splice(master, nil, fd, nil, 1, 0)
-		}
-		return fmt.Errorf("splice into %d: %w", fd, err)
+		return holdOutput(fd, master, slave)
 	}
 	if err := fillPipe(slave); err != nil {
 		return err
@@ -33,6 +46,33 @@ func Hold(fd int) error {
 		_, err = unix.Splice(fd, nil, slave, nil, 1, 0)
 	}
 	return fmt.Errorf("splice from %d: %w", fd, err)
+}
+
+// holdOutput locks a pipe that has text, which its reader wants to read. A reader may have read all before the lock:
+// then the lock is released, and taken once more.
+func holdOutput(fd, master, slave int) error {
+	own, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer own.Close()
+		for typed := error(nil); typed == nil; time.Sleep(100 * time.Millisecond) {
+			// poll(2) takes no lock.
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(own.Fd()), Events: unix.POLLIN}}, 0)
+			if n == 0 && err == nil {
+				_, typed = unix.Write(slave, []byte("x")) // ends the splice
+			}
+		}
+	}()
+	for {
+		if err := fillPipe(fd); err != nil {
+			return err
+		}
+		if _, err := unix.Splice(master, nil, fd, nil, 1, 0); err != nil && err != unix.EINTR {
+			return fmt.Errorf("splice into %d: %w", fd, err)
+		}
+	}
 }
 
 // terminal opens a terminal that nobody else has.
@@ -50,29 +90,6 @@ func terminal() (master, slave int, err error) {
 		return 0, 0, os.NewSyscallError("ioctl TIOCGPTPEER", errno)
 	}
 	return master, int(peer), nil
-}
-
-// fillButOne fills a pipe that nobody reads for a moment, but for one block: splice(2) would wait for that without the
-// lock.
-func fillButOne(fd int) error {
-	const moment = 100 // milliseconds
-	for n := 1; n > 0; {
-		err := fillPipe(fd)
-		if err != nil {
-			return err
-		}
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, moment)
-		if err != nil && err != unix.EINTR {
-			return os.NewSyscallError("poll", err)
-		}
-	}
-	own, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return err
-	}
-	defer own.Close()
-	_, err = own.Read(make([]byte, block))
-	return err
 }
 
 // block is what is written to a pipe at once.

@@ -16,7 +16,7 @@ import (
 func Programs() map[string]func() error {
 	all := map[string]func() error{
 		"stopper": stopper, "killer": killer, "forker": forker, "eater": eater, "leaser": leaser, "squatter": squatter,
-		"signaller": signaller, "raiser": raiser, "queuer": queuer, "reopener": reopener,
+		"signaller": signaller, "raiser": raiser, "queuer": queuer, "reopener": reopener, "holder": holder,
 	}
 	for name, program := range all {
 		all[name] = func() error {
