@@ -219,9 +219,12 @@ func (s *served) reply(text string, control ...byte) {
 	}
 }
 
-// settings returns what the request passes as settings.
+// settings returns what the request passes as settings, which nobody can change any more.
 func (s *served) settings() string {
 	s.t.Helper()
+	if seals, err := unix.FcntlInt(s.files[0].Fd(), unix.F_GET_SEALS, 0); err != nil || seals != allSeals {
+		s.t.Errorf("settings with the seals %#x, %v", seals, err)
+	}
 	text := make([]byte, 1<<20)
 	n, err := s.files[0].ReadAt(text, 0)
 	if err != nil && err != io.EOF {

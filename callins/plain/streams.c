@@ -17,7 +17,6 @@
 
 /* The sizes of callins/copying.go. */
 #define COPY_MAX (1 << 20)
-#define LEFT_MAX (2 << 20)
 #define PIPE_SIZE (256 << 10)
 
 static int is_null(const struct stat *info)
@@ -122,11 +121,10 @@ void copy_polled(struct output *output, const struct pollfd *polled)
 
 void finish_output(struct output *output)
 {
-	ssize_t left = LEFT_MAX, n = 1;
+	ssize_t n = 1;
 
-	while (output->from >= 0 && left > 0 && (n > 0 || output->full)) {
+	while (output->from >= 0 && (n > 0 || output->full)) {
 		n = copy(output);
-		left -= n;
 		if (output->full && (plain_wait(output->to, POLLOUT, -1) & POLLERR))
 			close_output(output);
 	}

@@ -32,8 +32,8 @@ void close_streams(struct streams *streams);
 void poll_output(const struct output *output, struct pollfd *polled);
 void copy_polled(struct output *output, const struct pollfd *polled);
 
-/* Copies what an ended command has left in its pipe, and no more than a pipe can hold: a process that the command has
- * left behind may write on. Waits for the caller's reader. */
+/* Copies what is left in the pipe of an ended command, whose other end the supervisor closes. Waits for the caller's
+ * reader. */
 void finish_output(struct output *output);
 
 #endif
