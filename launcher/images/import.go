@@ -3,7 +3,6 @@ package images
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -220,13 +219,9 @@ func readRecord(dir string) (record Record, err error) {
 	return record, err
 }
 
-// writeRecord replaces the record as jsonfile.Replace does, also in a power loss.
+// writeRecord replaces the record, also in a power loss. For an image in its place the caller has the store's lock.
 func writeRecord(dir string, record Record) error {
-	data, err := json.Marshal(record)
-	if err == nil {
-		err = jsonfile.Replace(filepath.Join(dir, recordFile), data, true)
-	}
-	if err != nil {
+	if err := jsonfile.WriteSynced(filepath.Join(dir, recordFile), record); err != nil {
 		return fmt.Errorf("write image record: %w", err)
 	}
 	return nil

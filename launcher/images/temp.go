@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/launcher/jsonfile"
 )
 
 // tempDir is the folder of an import or removal that runs. Its maker holds a lock on it for
@@ -74,48 +75,56 @@ func (t *tempDir) discard() {
 	_ = t.lock.Close()
 }
 
-// Collect removes the folders of killed imports and removals, and returns their number.
-// Imports and other Collects may run at the same time.
+// Collect removes the folders of killed imports and removals, and new records of images whose writers were killed. It
+// returns their number. Imports and other Collects may run at the same time.
 func (s *Store) Collect() (int, error) {
-	dead, err := s.deadTemps()
+	dead, records, err := s.dead(os.Remove)
 	for _, temp := range dead {
 		temp.discard()
 	}
-	return len(dead), err
+	return len(dead) + records, err
 }
 
-// Unfinished returns how many folders Collect would remove.
+// Unfinished returns what Collect would return.
 func (s *Store) Unfinished() (int, error) {
-	dead, err := s.deadTemps()
+	dead, records, err := s.dead(func(path string) error {
+		_, err := os.Lstat(path)
+		return err
+	})
 	for _, temp := range dead {
 		_ = temp.lock.Close()
 	}
-	return len(dead), err
+	return len(dead) + records, err
 }
 
-// deadTemps takes the locks of the temporary folders of makers that have died.
-func (s *Store) deadTemps() ([]*tempDir, error) {
+// dead takes the locks of the temporary folders of makers that have died, and calls found for the paths that new
+// records of images may have, see jsonfile.Write. It returns how many there are: nobody writes one now.
+func (s *Store) dead(found func(path string) error) (dead []*tempDir, records int, err error) {
 	store, err := s.lockStore(unix.LOCK_EX)
 	if err != nil {
-		return nil, fmt.Errorf("collect images: %w", err)
+		return nil, 0, fmt.Errorf("collect images: %w", err)
 	}
 	defer store.Close()
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("collect images: %w", err)
+		return nil, 0, fmt.Errorf("collect images: %w", err)
 	}
-	var dead []*tempDir
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), tempPrefix) {
-			continue
+		var err error
+		path := filepath.Join(s.dir, e.Name())
+		if isID(e.Name()) {
+			if err = found(filepath.Join(path, recordFile+jsonfile.Unfinished)); err == nil {
+				records++
+			}
+		} else if strings.HasPrefix(e.Name(), tempPrefix) {
+			var temp *tempDir
+			if temp, err = lockTemp(path); err == nil {
+				dead = append(dead, temp)
+			}
 		}
-		temp, err := lockTemp(filepath.Join(s.dir, e.Name()))
-		switch {
-		case err == nil:
-			dead = append(dead, temp)
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK):
-			return dead, fmt.Errorf("collect images: %w", err)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+			return dead, records, fmt.Errorf("collect images: %w", err)
 		}
 	}
-	return dead, nil
+	return dead, records, nil
 }

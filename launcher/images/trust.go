@@ -15,6 +15,8 @@ import (
 
 	"kurma.io/stager/build"
 	"kurma.io/stager/signing"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrUnsigned says that an image has no signature.
@@ -110,7 +112,7 @@ func (s *Store) Signer(image *Image, ring signing.KeyRing) (keyFingerprint strin
 	}
 	ring = ring.For(image.Manifest.Name)
 	if image.Record.Head == nil || image.Record.Head.Seal != head {
-		return readAgain(image, head, ring)
+		return s.readAgain(image, head, ring)
 	}
 	return checkSignature(image.Dir, image.Record.Head.Digests, ring)
 }
@@ -134,7 +136,7 @@ type Head struct {
 // readAgain is Signer for an image with a broken seal: it reads the kept file and
 // checks that signature, ID and manifest are its own. It stores the digests with the seal
 // that was made before.
-func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint string, err error) {
+func (s *Store) readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint string, err error) {
 	digests, err := digestsOf(image.Dir)
 	if err != nil {
 		return "", err
@@ -158,6 +160,11 @@ func readAgain(image *Image, seal string, ring signing.KeyRing) (keyFingerprint 
 	if !bytes.Equal(signed, image.Manifest.Raw) {
 		return "", errors.New("manifest altered since the import; remove the image and import it again")
 	}
+	lock, err := s.lockStore(unix.LOCK_EX)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
 	image.Record.Head = &Head{Seal: seal, Digests: digests}
 	return signer, writeRecord(image.Dir, image.Record)
 }

@@ -31,6 +31,9 @@ func IsDamage(err error) bool {
 	return err != nil && (!errors.As(err, &opening) || errors.Is(err, syscall.EIO))
 }
 
+// Unfinished is the suffix of the file by way of which Write replaces another.
+const Unfinished = ".new"
+
 // Write replaces the file by way of PATH.new, mode 0600, which a process that was killed may leave to the next one:
 // there must be only one writer at a time. It does not sync: after a power loss the file may be damaged.
 func Write(path string, value any) error { return write(path, value, false) }
@@ -43,21 +46,21 @@ func write(path string, value any, sync bool) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := os.OpenFile(path+Unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	return replace(path, file, data, sync)
 }
 
-// Replace replaces a file by one with the data, mode 0600, and with sync also in a power loss. Several processes may
-// do so at once; the last one wins. A process that is killed leaves PATH.new-NUMBER.
-func Replace(path string, data []byte, sync bool) error {
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
+// Replace replaces a file by one with the data, mode 0600. Several processes may do so at once; the last one wins. A
+// process that is killed leaves PATH.new-NUMBER. It does not sync.
+func Replace(path string, data []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+Unfinished+"-")
 	if err != nil {
 		return err
 	}
-	return replace(path, file, data, sync)
+	return replace(path, file, data, false)
 }
 
 func replace(path string, file *os.File, data []byte, sync bool) error {

@@ -31,7 +31,7 @@ func TestAFileIsReplacedOrStaysAsItWas(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := Replace(filepath.Join(dir, "folder"), nil, true); err == nil {
+	if err := Replace(filepath.Join(dir, "folder"), nil); err == nil {
 		t.Error("a folder is replaced")
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {

@@ -217,7 +217,7 @@ func (f *Fetcher) remember(kind, key string, image *images.Image) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("cache image: %w", err)
 	}
-	if err := jsonfile.Replace(path, []byte(image.ID), false); err != nil {
+	if err := jsonfile.Replace(path, []byte(image.ID)); err != nil {
 		return fmt.Errorf("cache image: %w", err)
 	}
 	return nil
