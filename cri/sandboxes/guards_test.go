@@ -25,8 +25,10 @@ func TestMountsFollowNoLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range []records.Bind{
-		{Source: path("source"), Target: "absolute/x"}, {Source: path("source"), Target: "relative"},
-		{Source: path("link"), Target: "inside"}, {Source: path("link/."), Target: "inside"},
+		{Source: path("source"), Target: "absolute/x"},
+		{Source: path("source"), Target: "relative"},
+		{Source: path("link"), Target: "inside"},
+		{Source: path("link/."), Target: "inside"},
 	} {
 		t.Cleanup(func() { _ = unix.Unmount(path("top/inside"), unix.MNT_DETACH) })
 		if err := attachInner(path("top"), b); !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.EXDEV) {

@@ -2,11 +2,13 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -114,7 +116,7 @@ func TestStrangersOfTheStreamPortAreFew(t *testing.T) {
 	for _, c := range all[:len(all)-maxStrangers] {
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Fatalf("the server answers %d bytes to an unfinished request", n)
-		} else if net, ok := err.(net.Error); ok && net.Timeout() {
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("the server keeps more than %d connections without a request", maxStrangers)
 		}
 	}
