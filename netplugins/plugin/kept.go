@@ -43,7 +43,8 @@ func keep(config []byte) error {
 	}
 	fresh := keptConfig + ".new"
 	if err := os.WriteFile(fresh, config, 0o600); err != nil {
-		return errors.Join(err, os.Remove(fresh))
+		_ = os.Remove(fresh) // it may not be there
+		return err
 	}
 	return os.Rename(fresh, keptConfig)
 }

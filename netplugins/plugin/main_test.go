@@ -28,7 +28,7 @@ func (pathPlugin) Add(context.Context, []byte, Pod) (*Result, error) {
 type keepingPlugin struct{ pathPlugin }
 
 func (keepingPlugin) Setup(_ context.Context, config []byte) error {
-	fmt.Printf("%s\n", config)
+	fmt.Fprintf(os.Stdout, "%s\n", config)
 	return nil
 }
 
