@@ -42,7 +42,7 @@ func Hold(fd int) error {
 	if err := fillPipe(slave); err != nil {
 		return err
 	}
-	for err == nil || err == unix.EINTR {
+	for err == nil || errors.Is(err, unix.EINTR) {
 		_, err = unix.Splice(fd, nil, slave, nil, 1, 0)
 	}
 	return fmt.Errorf("splice from %d: %w", fd, err)
