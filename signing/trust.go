@@ -108,8 +108,10 @@ func prefixOf(dir, path string) (string, error) {
 
 // Join returns a ring of the keys of both.
 func (r KeyRing) Join(other KeyRing) KeyRing {
-	return KeyRing{slices.Concat(r.entities, other.entities), slices.Concat(r.prefixes, other.prefixes),
-		slices.Concat(r.damaged, other.damaged)}
+	return KeyRing{
+		slices.Concat(r.entities, other.entities), slices.Concat(r.prefixes, other.prefixes),
+		slices.Concat(r.damaged, other.damaged),
+	}
 }
 
 // For returns the keys that are trusted for images of that name: those without a prefix, and
@@ -195,7 +197,7 @@ func lockFolder(folder string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = syscall.EINTR; err == syscall.EINTR; {
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
 		err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
 	}
 	if err != nil {
