@@ -160,17 +160,9 @@ func TestTerminalShowsOutputAfterItWasClosed(t *testing.T) {
 func TestTerminalShowsTheOutputOfShortCommands(t *testing.T) {
 	p := newPod(t, sleeper)
 	for range 100 {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		code := p.call(shell(t, "printf last", onTerminal), null(t), w, w)
-		w.Close()
-		var got bytes.Buffer
-		got.ReadFrom(r)
-		r.Close()
-		if out := strings.TrimPrefix(got.String(), "^D\b\b"); code != 0 || out != "last" {
-			t.Fatalf("exit code %d, output %q, want last", code, got.String())
+		got := finish(t, p.caller("run", shell(t, "printf last", onTerminal), "app"))
+		if out := strings.TrimPrefix(got.Stdout, "^D\b\b"); got.Code != 0 || out != "last" {
+			t.Fatalf("%+v, want the output last", got)
 		}
 	}
 }
