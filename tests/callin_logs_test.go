@@ -79,7 +79,7 @@ func TestLogsAreFollowedAcrossRotation(t *testing.T) {
 	if r.Code != 0 || r.Stdout != want.String() {
 		t.Errorf("exit status %d, %d bytes of %d, %s", r.Code, len(r.Stdout), want.Len(), r.Stderr)
 	}
-	files, err := filepath.Glob(p.Root(suite.Stager.LogDir + "/app/*.log"))
+	files, err := filepath.Glob(filepath.Join(p.Dir, "logs/app/*.log"))
 	if err != nil || len(files) < 2 || len(files) > 4 {
 		t.Errorf("log files %q, %v", files, err)
 	}

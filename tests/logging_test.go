@@ -36,7 +36,7 @@ func TestTheLogOfAFastWriterIsBounded(t *testing.T) {
 			t.Fatalf("line %q, want %s", line, want)
 		}
 	}
-	files, err := filepath.Glob(p.Root(suite.Stager.LogDir + "/fast/*"))
+	files, err := filepath.Glob(filepath.Join(p.Dir, "logs/fast/*"))
 	if err != nil || len(files) == 0 || len(files) > 4 {
 		t.Errorf("log files %q, %v", files, err)
 	}

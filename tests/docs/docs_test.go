@@ -42,7 +42,7 @@ func documents() []document {
 			"signed by", "first  running", "8080->80/tcp", "hello from hello", "hello from a pod", "hello from a command",
 		}},
 		{"docs/operate.md", "", 5, []string{
-			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", names.LogDir + "/hello/", "/logs/hello/", "memory", "running", "hello from hello",
+			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", "/logs/hello/", "memory", "running", "hello from hello",
 		}},
 		{"docs/kurma.md", "", 2, []string{"signed by", names.Image}},
 		{"docs/kubernetes.md", `cp /release/*.deb . && ` + socketUnit, 4, []string{"signed by", ": CRI v1\n", "RuntimeReady: yes\nNetworkReady: yes\n"}},
