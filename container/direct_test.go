@@ -82,12 +82,17 @@ func failStarts(t *testing.T, r *Runtime, call failing.Call) {
 	}
 	r.forker.close()
 	r.forker = nil
+	mounts, err := bareMounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounts.Close()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
 		err := call.Fail()
 		if err == nil {
-			r.forker, err = newForker() // a thread has the filter of the one that makes it
+			r.forker, err = newForker(mounts) // a thread has the filter of the one that makes it
 		}
 		done <- err
 	}()
@@ -128,7 +133,7 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 		"user namespace: setfsuid": {unix.SYS_SETFSUID, nil, 0, "make files as the owner of the root"},
 		"user namespace: capget":   {unix.SYS_CAPGET, nil, 0, "make files as the owner of the root"},
 		"user namespace: capset":   {unix.SYS_CAPSET, nil, 0, "make files as the owner of the root"},
-		"user namespace: setns":    {unix.SYS_SETNS, nil, 0, "join user namespace"},
+		"user namespace: setns":    {unix.SYS_SETNS, map[int]uint32{1: unix.CLONE_NEWUSER}, 0, "join user namespace"},
 
 		"fstat": {unix.SYS_NEWFSTATAT, nil, 0, "mask /proc/"},
 	} {
@@ -459,7 +464,12 @@ func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
 
 // A child that cannot be forked into its cgroup is not forked at all: nothing would limit it, nor the end of its pod end it.
 func TestNoChildIsForkedWithoutItsCgroup(t *testing.T) {
-	f, err := newForker()
+	mounts, err := bareMounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounts.Close()
+	f, err := newForker(mounts)
 	if err != nil {
 		t.Fatal(err)
 	}

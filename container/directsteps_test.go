@@ -50,6 +50,11 @@ func newStepper(t *testing.T, r *Runtime) *stepper {
 	text := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	r.forker.close()
 	r.forker = nil
+	mounts, err := bareMounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounts.Close()
 	s, done := &stepper{}, make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
@@ -61,7 +66,7 @@ func newStepper(t *testing.T, r *Runtime) *stepper {
 		s.listener = int(fd)
 		go s.serve()
 		var err error
-		r.forker, err = newForker()
+		r.forker, err = newForker(mounts)
 		done <- err
 	}()
 	if err := <-done; err != nil {

@@ -32,8 +32,6 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define UNSHARE 2 /* CLOSE_RANGE_UNSHARE */
@@ -41,6 +39,7 @@
 struct forker {
 	pthread_t thread;
 	uintptr_t stack;
+	int mounts; /* its mount namespace */
 	int self; /* a pidfd of this process, the one descriptor that stays in the thread's table */
 	sem_t asked, answered;
 	struct direct_plan *plan; /* what is asked for; NULL ends the thread */
@@ -55,48 +54,17 @@ static void await(sem_t *s)
 		;
 }
 
-/* Moves a detached mount onto a path. */
-static int attach(int mount, const char *path)
+/* Takes the thread into the mount namespace. */
+static int leave_mounts(const struct forker *f)
 {
-	return (int)syscall(SYS_move_mount, mount, "", AT_FDCWD, path, FROM_DESCRIPTOR);
-}
-
-/* Makes the root a new file system with the process's /proc alone. The descriptors are the thread's first. */
-static int enter_empty_root(void)
-{
-	enum { CLOEXEC = 1, CREATE = 6 }; /* fsopen(2), fsconfig(2), fsmount(2) */
-	int proc = (int)syscall(SYS_open_tree, AT_FDCWD, "/proc", TREE_CLONE | O_CLOEXEC);
-	int fs = (int)syscall(SYS_fsopen, "tmpfs", CLOEXEC), root;
-
-	if (proc < 0 || fs < 0 || syscall(SYS_fsconfig, fs, CREATE, NULL, NULL, 0) < 0)
-		return -1;
-	root = (int)syscall(SYS_fsmount, fs, CLOEXEC, 0);
-	if (root < 0 || mkdirat(root, "proc", 0555) < 0 || attach(root, "/") < 0 ||
-	    fchdir(root) < 0 || attach(proc, "proc") < 0)
-		return -1;
-	/* The old root lies on top of the new one then (pivot_root(2), NOTES). */
-	return syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ? -1 : chdir("/");
-}
-
-/* Gives the thread a mount namespace of its own, before it has a descriptor to keep. */
-static int leave_mounts(void)
-{
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_PRIVATE | MS_REC, NULL) < 0 || enter_empty_root() < 0)
-		return -errno;
-	return 0;
+	return unshare(CLONE_FS) < 0 || setns(f->mounts, CLONE_NEWNS) < 0 ? -errno : 0;
 }
 
 /* Gives the thread an empty table, and opens the process, from which it copies. */
 static int leave_table(struct forker *f)
 {
-	int result;
-
 	if (syscall(SYS_close_range, 0, ~0U, UNSHARE) < 0)
 		return -errno;
-	result = leave_mounts();
-	syscall(SYS_close_range, 0, ~0U, 0);
-	if (result < 0)
-		return result;
 	f->self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	return f->self < 0 ? -errno : 0;
 }
@@ -153,7 +121,9 @@ static void *serve(void *argument)
 {
 	struct forker *f = argument;
 	f->stack = (uintptr_t)__builtin_frame_address(0);
-	f->result = leave_table(f);
+	f->result = leave_mounts(f);
+	if (f->result == 0)
+		f->result = leave_table(f);
 	for (;;) {
 		sem_post(&f->answered);
 		await(&f->asked);
@@ -173,13 +143,14 @@ static int start(struct forker *f)
 	return 0;
 }
 
-struct forker *forker_new(void)
+struct forker *forker_new(int mounts)
 {
 	struct forker *f = calloc(1, sizeof(*f));
 	int error;
 
 	if (f == NULL)
 		return NULL;
+	f->mounts = mounts;
 	sem_init(&f->asked, 0, 0);
 	sem_init(&f->answered, 0, 0);
 	error = start(f);

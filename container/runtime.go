@@ -150,7 +150,12 @@ func (r *Runtime) prepareLibcontainer() (err error) {
 }
 
 func (r *Runtime) prepareDirect(dir string) (err error) {
-	if r.forker, err = newForker(); err != nil {
+	mounts, err := bareMounts()
+	if err != nil {
+		return fmt.Errorf("make the mount namespace that children copy: %w", err)
+	}
+	defer mounts.Close()
+	if r.forker, err = newForker(mounts); err != nil {
 		return err
 	}
 	return r.makeMasks(dir)

@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 		memcpy(plan + sizeof(struct direct_plan) + 4 * (size_t)i, &files[i], 4);
 	before = mounts();
 
-	forker = forker_new();
+	forker = forker_new(open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC));
 	if (forker == NULL)
 		err(1, "forker_new");
 	pid = forker_fork(forker, plan, -1, &call);

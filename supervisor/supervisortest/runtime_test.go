@@ -42,7 +42,8 @@ func unmet() containertest.Unmet {
 		"its processes have the caller's rights": {
 			"Support names what the caller has", "capabilities of user 0", "capabilities of another user", "no_new_privs",
 			"seccomp: none", "seccomp: default", "seccomp: remove-set with an errno", "seccomp: remove-set without an errno",
-			"seccomp: retain-set", "seccomp: a profile", "seccomp: a filter without the calls that set the user",
+			"seccomp: retain-set", "seccomp: a profile", "seccomp: a call that is newer than the filter",
+			"seccomp: a filter without the calls that set the user",
 			"seccomp: a filter does not set no_new_privs", "user 0 reads no other process",
 			"user 0 without capabilities reads no other process", "another user reads no other process",
 			"user 0 with CAP_SYS_PTRACE reads no other process", "user 0 with CAP_PERFMON reads no other process",
