@@ -70,8 +70,17 @@ func (p *Pod) held() bool { return p.isHeld(heldFile) }
 
 // isHeld reports whether a process holds that lock of the pod. A lock that cannot be looked at counts as held.
 func (p *Pod) isHeld(name string) bool {
-	held, err := isHeld(filepath.Join(p.Dir, name))
-	return held || err != nil && !errors.Is(err, fs.ErrNotExist)
+	held, err := p.lookAt(name)
+	return held || err != nil
+}
+
+// lookAt is isHeld with the error. A lock that does not exist is not held.
+func (p *Pod) lookAt(name string) (held bool, err error) {
+	held, err = isHeld(filepath.Join(p.Dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return held, err
 }
 
 // Kept reports whether Collect leaves a pod, as a process works on its folder, holds the folder, or shows its logs.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A pod that is being restarted keeps its folder, with its volumes, against its plan and against whoever deletes ended pods.
@@ -137,5 +139,27 @@ func TestAPodIsHeldByTheFileThatIsThere(t *testing.T) {
 	all.Wait()
 	if err := k.removeDir(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A lock that cannot be looked at keeps its pod, and is an error of what collects the pods.
+func TestALockThatCannotBeLookedAtIsAnErrorOfACollection(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "ended", "exit 0\n")
+	if _, err := k.Run(t.Context(), true, noted); err != nil {
+		t.Fatal(err)
+	}
+	held := filepath.Join(k.Dir, heldFile)
+	if err := os.Symlink(heldFile, held); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Collect(t.Context()); len(done) != 0 || !errors.Is(err, unix.ELOOP) {
+		t.Errorf("collected %v, %v, want %v", done, err, unix.ELOOP)
+	}
+	if err := os.Remove(held); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Collect(t.Context()); len(done) != 1 || err != nil {
+		t.Errorf("collected %v, %v", done, err)
 	}
 }

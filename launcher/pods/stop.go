@@ -227,8 +227,11 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	}
 	defer store.Close()
 	dir := filepath.Join(s.dir, uuid)
-	if p := (&Pod{Dir: dir}); p.Kept() {
-		return nil, nil
+	p := Pod{Dir: dir}
+	for _, name := range []string{lockFile, heldFile, shownFile} { // see Kept
+		if held, err := p.lookAt(name); held || err != nil {
+			return nil, err
+		}
 	}
 	path := filepath.Join(dir, lockFile)
 	lock, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/poll"
 )
 
@@ -62,7 +63,7 @@ func (w *world) setUp() error {
 		}
 	}
 	config := map[string]any{
-		"parentCgroupName": w.cgroup, "defaultStagerImage": "kurma.io/stager/reference",
+		"parentCgroupName": w.cgroup, "defaultStagerImage": names.Image,
 		"trustedKeys": []string{w.ACI + ".pub", w.pluginImage("cni") + ".pub", w.pluginImage("lo") + ".pub"}, "trustDirectory": w.path("trust"),
 		"podsDirectory": w.path("pods"), "imagesDirectory": w.path("images"), "cacheDirectory": w.path("cache"),
 		"networksDirectory": w.path("networks"), "containerNetworksDirectory": w.path("networks.d"),
