@@ -232,10 +232,19 @@ func TestANetworkWithoutAPluginFails(t *testing.T) {
 func TestAPortWantsAnAddressOfItsFamily(t *testing.T) {
 	const v4, v6, both = `{"ip4":{"ip":"10.0.0.2/24"}}`, `{"ip6":{"ip":"fd00::2/64"}}`, `{"ip4":{"ip":"10.0.0.2/24"},"ip6":{"ip":"fd00::2/64"}}`
 	for _, tt := range []struct{ result, hostIP, missing string }{
-		{v4, "", ""}, {v4, "0.0.0.0", ""}, {v4, "192.0.2.1", ""}, {v4, "::ffff:192.0.2.1", ""},
-		{v4, "::", "IPv6"}, {v4, "fd00:1::1", "IPv6"},
-		{v6, "", ""}, {v6, "::", ""}, {v6, "127.0.0.1", "IPv4"}, {v6, "0.0.0.0", "IPv4"},
-		{both, "::", ""}, {both, "127.0.0.1", ""}, {"", "::", ""},
+		{v4, "", ""},
+		{v4, "0.0.0.0", ""},
+		{v4, "192.0.2.1", ""},
+		{v4, "::ffff:192.0.2.1", ""},
+		{v4, "::", "IPv6"},
+		{v4, "fd00:1::1", "IPv6"},
+		{v6, "", ""},
+		{v6, "::", ""},
+		{v6, "127.0.0.1", "IPv4"},
+		{v6, "0.0.0.0", "IPv4"},
+		{both, "::", ""},
+		{both, "127.0.0.1", ""},
+		{"", "::", ""},
 	} {
 		f := newFakes(t, map[string]*fake{"n": {add: func(context.Context) ([]byte, error) { return []byte(tt.result), nil }}})
 		port := PortMapping{HostPort: 8080, ContainerPort: 80, Protocol: "tcp", HostIP: tt.hostIP}

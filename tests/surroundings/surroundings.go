@@ -21,9 +21,9 @@ import (
 // settled marks a test program that has executed itself in these surroundings.
 const settled = "SURROUNDINGS_SETTLED"
 
-// Settle gives the test program, and so all processes that it starts, the umask 022, no ignored or blocked signals, the
-// soft limits of a login shell as far as the hard limits allow, and none of the variables that name a caller's files and
-// sockets. It executes the test program again, once: only then are the signals not ignored, and the Go runtime knows the
+// Settle gives the test program, and so all processes that it starts, the umask 022, no ignored or blocked signals below
+// 32, the soft limits of a login shell as far as the hard limits allow, and none of the variables that name a caller's
+// files and sockets. It executes the test program again, once: only then are the signals not ignored, and the Go runtime knows the
 // limit of descriptors that it passes on. TestMain calls it before it runs the tests. A test that needs other
 // surroundings sets them afterwards.
 func Settle() {

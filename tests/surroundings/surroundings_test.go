@@ -23,12 +23,15 @@ func TestMain(m *testing.M) {
 
 const (
 	settledWord = "settled"
-	script      = `umask; ulimit -S -n; grep -E '^Sig(Blk|Ign)' /proc/self/status; echo "$NOTIFY_SOCKET,$LC_ALL"`
+	// Without signals 32 and above, which the Go runtime leaves to the C library.
+	script = `umask; ulimit -S -n
+		for set in SigBlk SigIgn; do echo $set $((0x$(sed -n "s/^$set:\t//p" /proc/self/status) & 0x7fffffff)); done
+		echo "$NOTIFY_SOCKET,$LC_ALL"`
 )
 
 // Whatever surroundings the program inherits, its processes have those of a login shell.
 func TestProcessesHaveTheSurroundingsOfALoginShell(t *testing.T) {
-	const wanted = "0022\n1024\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n,\n"
+	const wanted = "0022\n1024\nSigBlk 0\nSigIgn 0\n,\n"
 	for name, prefix := range map[string]string{
 		"ignored signals": `trap '' HUP INT QUIT USR1 CHLD PIPE TERM`,
 		"umask":           `umask 077`,
