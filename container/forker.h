@@ -8,7 +8,10 @@
 
 struct forker;
 
-/* Starts the thread, in a mount namespace, of which the caller keeps the descriptor. Returns NULL with errno if it cannot. */
+/*
+ * Starts the thread, in a mount namespace, of which the caller keeps the descriptor. Returns NULL with errno if it
+ * cannot.
+ */
 struct forker *forker_new(int mounts);
 
 /* Returns an address in the thread's stack, where its children run. */

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kurma.io/stager/container/machine"
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/translate"
 	"kurma.io/stager/launcher/cgroups"
@@ -69,27 +68,6 @@ func limitStarted(pod *pods.Pod, r records.Container) error {
 		if err := applySetting(group, appGroup(r), s); err != nil && !errors.Is(err, errNoGroup) {
 			return fmt.Errorf("limit container: %w", err)
 		}
-	}
-	return leaveMemory(group, r)
-}
-
-// stagerMemory is how many bytes the app of a container leaves to its stager below a limit of memory around both.
-const stagerMemory = 16 << 20
-
-// leaveMemory limits a container's app to less than the limits around its stager and itself, if the OOM killer may
-// choose the stager. Without CAP_SYS_RESOURCE the stager cannot exempt itself (proc_pid_oom_score_adj(5)), and an app
-// of small processes would have it killed.
-func leaveMemory(group *cgroups.Group, r records.Container) error {
-	const never = -1000
-	if machine.Support().MinOOMScoreAdj <= never {
-		return nil
-	}
-	err := group.LeaveMemory(names.AppsCgroup, appGroup(r), stagerMemory)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has ended
-	}
-	if err != nil {
-		return fmt.Errorf("limit container: %w", err)
 	}
 	return nil
 }
@@ -268,9 +246,6 @@ func (s *Server) UpdateContainerResources(
 	if err := change(group, record, changes); err != nil {
 		return nil, fmt.Errorf("limit container: %w", err)
 	}
-	if err := leaveMemory(group, record); err != nil {
-		return nil, err
-	}
 	if record.Resources, err = mergeResources(record.Resources, r.GetLinux()); err != nil {
 		return nil, err
 	}
@@ -294,30 +269,9 @@ func isUnified(group *cgroups.Group) bool {
 	return len(group.Hierarchies) == 1 && group.Hierarchies[0].V2
 }
 
-// UpdatePodSandboxResources implements the CRI. The pod's limits are those of kubelet's own cgroup, which kubelet has
-// changed.
+// UpdatePodSandboxResources implements the CRI. The pod's limits are those of kubelet's own cgroup.
 func (s *Server) UpdatePodSandboxResources(
-	_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest,
+	context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest,
 ) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	containers, err := s.containersOf(r.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range containers {
-		pod, err := s.podOf(c)
-		if err != nil {
-			return nil, err
-		}
-		if !runs(pod) {
-			continue
-		}
-		group, err := cgroups.Open(pod.Plan.Cgroup)
-		if err == nil {
-			err = leaveMemory(group, c)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

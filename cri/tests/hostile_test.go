@@ -1,20 +1,16 @@
 package tests
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/tests/surroundings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -118,65 +114,4 @@ func TestHostileFoldersHideNoFile(t *testing.T) {
 		return r.GetStats().GetWritableLayer().GetUsedBytes().GetValue() >= size
 	})
 	p.withstands()
-}
-
-// Small processes fill kubelet's cgroup: the kernel kills them, and not the container's stager.
-func TestHostileSmallProcessesSpareTheStager(t *testing.T) {
-	const limit = 48 << 20
-	p := newPod(t)
-	p.limitMemory(limit)
-	config := p.script(`i=0; while [ $i -lt 400 ]; do
-			(x=$(dd if=/dev/zero bs=1024 count=300 2>/dev/null | tr '\0' x); sleep 1000; echo $x) & i=$((i+1))
-		done; echo forked; sleep 1000`)
-	config.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: limit}}
-	id := p.startNew(config)
-	surroundings.Eventually(t, "memory is used up", func() bool {
-		return p.oomKills() || p.status(id).State != runtimeapi.ContainerState_CONTAINER_RUNNING
-	})
-	p.withstands()
-	switch status := p.status(id); {
-	case status.State == runtimeapi.ContainerState_CONTAINER_RUNNING:
-		if _, err := p.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
-			t.Error(err)
-		}
-	case status.Reason != "OOMKilled":
-		t.Errorf("the container ended with %d, %s: %s", status.ExitCode, status.Reason, status.Message)
-	}
-}
-
-// limitMemory limits kubelet's cgroup.
-func (p *pod) limitMemory(bytes int64) {
-	p.Helper()
-	group, err := cgroups.Open(p.cgroup)
-	if err != nil {
-		p.Fatal(err)
-	}
-	for _, h := range group.Hierarchies {
-		for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
-			path := filepath.Join(group.Dir(h), file)
-			if err := cgroups.WriteExisting(path, strconv.FormatInt(bytes, 10)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				p.Fatal(err)
-			}
-		}
-	}
-}
-
-// oomKills reports whether the kernel has killed a process in kubelet's cgroup.
-func (p *pod) oomKills() bool {
-	group, err := cgroups.Open(p.cgroup)
-	if err != nil {
-		p.Fatal(err)
-	}
-	killed := false
-	for _, h := range group.Hierarchies {
-		_ = filepath.WalkDir(group.Dir(h), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && (d.Name() == "memory.oom_control" || d.Name() == "memory.events.local") {
-				text, _ := os.ReadFile(path)
-				_, kills, found := strings.Cut(string(text), "oom_kill ")
-				killed = killed || found && strings.TrimSpace(kills)[0] != '0'
-			}
-			return nil
-		})
-	}
-	return killed
 }

@@ -32,73 +32,19 @@ func (g *Group) limitAsAround(h Hierarchy, file string) error {
 	if err != nil {
 		return err
 	}
-	lowest, err := g.lowestAround(h, file)
-	if err != nil || lowest >= own {
-		return err
-	}
-	return os.WriteFile(filepath.Join(g.Dir(h), file), []byte(strconv.FormatInt(lowest, 10)), 0)
-}
-
-// lowestAround returns the lowest limit of the groups around the group, noLimit for none.
-func (g *Group) lowestAround(h Hierarchy, file string) (int64, error) {
-	lowest := int64(noLimit)
+	lowest := own
 	for dir := g.Dir(h); dir != h.Mount; {
 		dir = filepath.Dir(dir)
 		limit, err := limitIn(dir, file)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		lowest = min(lowest, limit)
 	}
-	return lowest, nil
-}
-
-// LeaveMemory limits the memory of the group below that is named inner to less than the lowest limit of the group, the
-// groups around it and the group below that is named limited: what is left is for the processes beside inner. Without a
-// limit inner has none.
-func (g *Group) LeaveMemory(inner, limited string, room int64) error {
-	for _, h := range g.Hierarchies {
-		for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
-			if !exists(filepath.Join(g.Dir(h), inner, file)) {
-				continue
-			}
-			within := Group{Path: filepath.Join(g.Path, inner)}
-			lowest, err := within.lowestAround(h, file)
-			if err != nil {
-				return fmt.Errorf("leave memory beside cgroup %s: %w", within.Path, err)
-			}
-			own, err := limitIn(filepath.Join(g.Dir(h), limited), file)
-			if err != nil {
-				return fmt.Errorf("leave memory beside cgroup %s: %w", within.Path, err)
-			}
-			text := map[bool]string{true: "max", false: "-1"}[h.V2]
-			if lowest = min(lowest, own); lowest < noLimit {
-				text = strconv.FormatInt(max(lowest-room, lowest/4*3), 10)
-			}
-			if err := WriteExisting(filepath.Join(within.Dir(h), file), text); err != nil {
-				return fmt.Errorf("leave memory beside cgroup %s: %w", within.Path, err)
-			}
-		}
+	if lowest == own {
+		return nil
 	}
-	return nil
-}
-
-// OOMKilled reports whether the kernel has killed a process of the group, or of the group below with that name, because
-// memory was used up. Other groups below do not count.
-func (g *Group) OOMKilled(below string) bool {
-	for _, h := range g.Hierarchies {
-		for _, file := range []string{"memory.oom_control", "memory.events.local"} { // of version 1 and 2
-			for _, dir := range []string{g.Dir(h), filepath.Join(g.Dir(h), below)} {
-				text, _ := os.ReadFile(filepath.Join(dir, file)) // which another controller has not
-				for line := range strings.Lines(string(text)) {
-					if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "oom_kill" && fields[1] != "0" {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
+	return os.WriteFile(filepath.Join(g.Dir(h), file), []byte(strconv.FormatInt(lowest, 10)), 0)
 }
 
 // limitIn returns the limit in a file of a group's folder, noLimit for none. A limit that cannot be read is an error.

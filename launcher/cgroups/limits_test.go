@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -63,60 +62,6 @@ func TestALimitThatCannotBeReadIsAnError(t *testing.T) {
 			if err := g.LimitAsAround(); err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("%s in %s: %v, want an error with the path %s", name, level, err, path)
 			}
-		}
-	}
-}
-
-// What runs beside a group keeps memory below each limit around both, and below the limit inside the group.
-func TestAGroupLeavesMemory(t *testing.T) {
-	const mb = 1 << 20
-	text := func(n int64) string { return strconv.FormatInt(n, 10) }
-	for name, tt := range map[string]struct{ around, own, inside, want string }{
-		"no limit":        {"max", "max", "max", "max"},
-		"around":          {text(100 * mb), "max", "max", text(84 * mb)},
-		"its own":         {"max", text(100 * mb), "max", text(84 * mb)},
-		"inside":          {text(200 * mb), "max", text(100 * mb), text(84 * mb)},
-		"a few megabytes": {"max", "max", text(40 * mb), text(30 * mb)},
-	} {
-		mount := t.TempDir()
-		for path, limit := range map[string]string{"a": tt.around, "a/pod": tt.own, "a/pod/apps": "1000", "a/pod/apps/x": tt.inside} {
-			dir := filepath.Join(mount, path)
-			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "memory.max"), []byte(limit+"\n"), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		file := filepath.Join(mount, "a/pod/apps/memory.max")
-		g := &Group{Path: "a/pod", Hierarchies: []Hierarchy{{Mount: mount, V2: true}}}
-		err := os.Truncate(file, 0)
-		if err == nil {
-			err = g.LeaveMemory("apps", "apps/x", 16*mb)
-		}
-		got, readErr := os.ReadFile(file)
-		if err := errors.Join(err, readErr); err != nil || string(got) != tt.want {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, tt.want)
-		}
-	}
-}
-
-func TestOOMKillsOfTheGroupAlone(t *testing.T) {
-	for name, tt := range map[string]struct {
-		path, text string
-		want       bool
-	}{
-		"version 1":             {"pod/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", true},
-		"none":                  {"pod/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", false},
-		"version 2, the leaf":   {"pod/leaf/memory.events.local", "oom 1\noom_kill 1\n", true},
-		"version 2, the others": {"pod/memory.events", "oom 1\noom_kill 1\n", false},
-		"an app":                {"pod/apps/memory.oom_control", "oom_kill 1\n", false},
-	} {
-		mount := t.TempDir()
-		path := filepath.Join(mount, tt.path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(tt.text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		g := &Group{Path: "pod", Hierarchies: []Hierarchy{{Mount: mount}}}
-		if got := g.OOMKilled("leaf"); got != tt.want {
-			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

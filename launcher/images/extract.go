@@ -65,7 +65,7 @@ func newExtractor(dir string, in *Stream) (*extractor, error) {
 		tree:    tree,
 		stream:  in,
 		tar:     build.NewArchive(in),
-		buffer:  make([]byte, 4*holeSize),
+		buffer:  make([]byte, 256<<10),
 		free:    int64(disk.Bavail) * disk.Bsize,
 		entries: maxEntries,
 		names:   maxFolderNames,

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strings"
@@ -131,8 +132,7 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 	if header.Size > x.free-x.size {
 		return fmt.Errorf("%d bytes do not fit: %d are free", header.Size, max(x.free-x.size, 0))
 	}
-	content, err := x.stream.Content(header, x.tar)
-	if err != nil {
+	if err := x.stream.Sparse(header); err != nil {
 		return err
 	}
 	x.size += header.Size
@@ -141,7 +141,7 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 		return err
 	}
 	out := os.NewFile(uintptr(fd), base)
-	err = CopyHoles(out, content, x.buffer)
+	_, err = io.CopyBuffer(onlyWriter{out}, x.tar, x.buffer)
 	if err == nil {
 		err = setAttributes(header, fd)
 	}
@@ -150,6 +150,9 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 	}
 	return errors.Join(err, out.Close())
 }
+
+// onlyWriter hides os.File's ReadFrom, which would allocate a buffer for each file.
+type onlyWriter struct{ io.Writer }
 
 // special makes a symlink, FIFO or device.
 func special(header *tar.Header, parent int, base string) error {

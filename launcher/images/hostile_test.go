@@ -203,19 +203,14 @@ func repeat(n int, f file) []file {
 // hostileFormats are files that are cut off, longer than they say, or expand to much.
 func hostileFormats() []hostile {
 	sound := func(t *testing.T) []byte { return archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "x")) }
-	much := regular("rootfs/f", strings.Repeat("x", 100<<20))
 	return []hostile{
 		{"gzip bomb", "", func(t *testing.T) []byte { return zipped(archive(t, testManifest, dir("rootfs"), zeros(100<<20))) }},
 		{"bzip2 bomb", "more than 1100 times as many", func(t *testing.T) []byte {
-			return piped(t, "bzip2", archive(t, testManifest, dir("rootfs"), much))
+			return piped(t, "bzip2", archive(t, testManifest, dir("rootfs"), zeros(100<<20)))
 		}},
 		{"xz bomb", "more than 1100 times as many", func(t *testing.T) []byte {
-			return piped(t, "xz", archive(t, testManifest, dir("rootfs"), much))
+			return piped(t, "xz", archive(t, testManifest, dir("rootfs"), zeros(100<<20)))
 		}},
-		{"zstd bomb", "more than 1100 times as many", func(t *testing.T) []byte {
-			return piped(t, "zstd", archive(t, testManifest, dir("rootfs"), much))
-		}},
-		{"zstd zeros", "", func(t *testing.T) []byte { return zerosOfZstandard(t, 8) }},
 		{"xz blocks with dictionaries of 4 GiB", "more than 1100 times as many", xzDictionaries},
 		{"manifest of 100 MB", "want a file of at most", func(t *testing.T) []byte {
 			return zipped(archive(t, strings.Repeat(" ", 100<<20), dir("rootfs")))

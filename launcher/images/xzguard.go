@@ -143,7 +143,7 @@ func (g *xzGuard) filters(header []byte) error {
 		return errXZ
 	}
 	g.memory += (2 | int64(rest[2]&1)) << (rest[2]/2 + 11)
-	return g.expansion.allow(g.memory, freeData)
+	return g.expansion.allow(g.memory)
 }
 
 // chunk reads the head of an LZMA2 chunk, or what follows the last one.

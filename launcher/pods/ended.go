@@ -63,8 +63,6 @@ func (p *Pod) Killed() bool { return p.exit().Signal != "" }
 // exit status. It is "" for any other end, and for a pod that is deleted with the states.
 func (p *Pod) StagerFailed() string {
 	switch exit := p.exit(); {
-	case exit.OOMKilled:
-		return "the kernel killed the stager because memory was used up"
 	case exit.Signal != "":
 		return "the stager was ended by " + exit.Signal
 	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus() && exists(p.Dir):
@@ -116,7 +114,7 @@ const OOMKilled = "oom-killed"
 
 // Outcome returns the exit code of a pod that has ended: the stager's, or if that is 0 the
 // first in the pod's order that is not 0. It is nil, not known, if the stager's is 0 and the stager has not
-// written the apps', although its image says where. The reason is OOMKilled if an app has it, or the stager.
+// written the apps', although its image says where. The reason is OOMKilled if an app has it.
 func (p *Pod) Outcome() (code *int, reason string) {
 	first := p.exit().Code
 	last, err := p.LastStatus()
@@ -128,9 +126,6 @@ func (p *Pod) Outcome() (code *int, reason string) {
 		if a.Reason == OOMKilled {
 			reason = OOMKilled
 		}
-	}
-	if p.exit().OOMKilled {
-		reason = OOMKilled
 	}
 	if first == 0 && err != nil && p.Plan.LogDir != "" {
 		return nil, reason

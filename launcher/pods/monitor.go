@@ -15,7 +15,6 @@ import (
 	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/events"
-	"kurma.io/stager/names"
 )
 
 // Run launches the pod that Create has made. The calling process is the pod's monitor:
@@ -296,8 +295,6 @@ func (p *Pod) ending() ending {
 func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	defer k.lock.Close()
 	group.Claim(k.State.MissingCgroups)
-	// The group's own processes are the stager's. One that goes on after such a kill writes the apps' last states.
-	exit.OOMKilled = exit != (Exit{}) && !k.hasLastStatus() && group.OOMKilled(names.LeafCgroup)
 	if err := errors.Join(group.Kill(), k.removeMonitorCgroup(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}

@@ -19,7 +19,6 @@ import (
 	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -337,52 +336,6 @@ func TestASparseFileOfALayerIsLimited(t *testing.T) {
 	} {
 		if _, err := scan(t.Context(), bytes.NewReader(sparseFile(t, size)), ""); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s bytes: %v, want %q", size, err, words)
-		}
-	}
-}
-
-// A layer, or an archive with layers, expands to little data, and its zeros are holes.
-func TestMuchCompressedDataIsLimited(t *testing.T) {
-	data := aci(t, 80<<20)
-	zeros := bytes.ReplaceAll(data, bytes.Repeat([]byte("x"), 1024), make([]byte, 1024))
-	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name    string
-		content []byte
-		words   string
-	}{
-		{"data", data, "more than 1100 times as many"},
-		{"zeros", zeros, ""},
-	} {
-		packed := encoder.EncodeAll(tt.content, nil)
-		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(tt.content))
-		dir := t.TempDir()
-		root, err := os.OpenRoot(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer root.Close()
-		in, err := images.Decompress(bytes.NewReader(packed))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for what, err := range map[string]error{
-			"layer":   newLayerWriter(io.Discard, nil).layer(t.Context(), bytes.NewReader(packed), digest),
-			"archive": newFetcher(t).fill(root, in, layoutIndex, 1<<30),
-		} {
-			if (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) {
-				t.Errorf("%s of %s: %v, want %q", what, tt.name, err, tt.words)
-			}
-		}
-		if tt.words != "" {
-			continue
-		}
-		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(dir, "rootfs/f"), &st); err != nil || st.Size != 80<<20 || st.Blocks*512 > 1<<20 {
-			t.Errorf("zeros: %d bytes, %d on disk, %v", st.Size, st.Blocks*512, err)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (f *Fetcher) extract(ctx context.Context, path, kind string) (dir string, e
 	}
 	root, err := os.OpenRoot(dir)
 	if err == nil {
-		err = f.fill(root, in, kind, int64(disk.Bavail)*disk.Bsize)
+		err = f.fill(root, tar.NewReader(in), kind, int64(disk.Bavail)*disk.Bsize)
 		_ = root.Close()
 	}
 	if err != nil {
@@ -165,14 +165,13 @@ func (f *Fetcher) extract(ctx context.Context, path, kind string) (dir string, e
 }
 
 // fill extracts an archive into a folder, whose file system has so many free bytes.
-func (f *Fetcher) fill(root *os.Root, in *images.Stream, kind string, free int64) error {
+func (f *Fetcher) fill(root *os.Root, archive *tar.Reader, kind string, free int64) error {
 	const (
 		maxFiles   = 4 * maxLayers
 		maxFolders = 1 << 12 // on the ways to all files, beyond one for each
 	)
 	left := min(f.MaxSize, free)
 	files, folders := 0, 0
-	archive, buffer := tar.NewReader(in), make([]byte, 256<<10)
 	return eachEntry(archive, func(header *tar.Header, name string) error {
 		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink ||
 			name == "." {
@@ -194,16 +193,12 @@ func (f *Fetcher) fill(root *os.Root, in *images.Stream, kind string, free int64
 			return fmt.Errorf("the archive has more bytes than maxImageSize in the configuration, %d, or than are free, %d",
 				f.MaxSize, free)
 		}
-		content, err := in.Content(header, archive)
-		if err != nil {
-			return err
-		}
-		return extractEntry(root, header, name, content, buffer)
+		return extractEntry(root, header, name, archive)
 	})
 }
 
 // extractEntry makes a file or a link.
-func extractEntry(root *os.Root, header *tar.Header, name string, content io.Reader, buffer []byte) error {
+func extractEntry(root *os.Root, header *tar.Header, name string, content io.Reader) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
@@ -217,7 +212,8 @@ func extractEntry(root *os.Root, header *tar.Header, name string, content io.Rea
 	if err != nil {
 		return err
 	}
-	return errors.Join(images.CopyHoles(out, content, buffer), out.Close())
+	_, err = io.Copy(out, content)
+	return errors.Join(err, out.Close())
 }
 
 // openFile opens a regular file of a layout, which may be another user's folder. O_NONBLOCK does not wait for a FIFO's
