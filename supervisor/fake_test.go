@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,11 +14,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/supervisor/supervisortest"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // fake is a container of plain processes.
@@ -118,11 +121,22 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// await waits until the log contains text.
+// await waits until the log contains text, and panics if it does not within surroundings.Patience.
 func (l *log) await(text string) {
+	late := false
+	timer := time.AfterFunc(surroundings.Patience, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		late = true
+		l.more.Broadcast()
+	})
+	defer timer.Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !strings.Contains(l.text.String(), text) {
+		if late {
+			panic(fmt.Sprintf("no %q within %s in %q", text, surroundings.Patience, l.text.String()))
+		}
 		l.more.Wait()
 	}
 }

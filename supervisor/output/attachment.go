@@ -35,7 +35,7 @@ type Attachment struct {
 	unsent   int      // guarded by mu; senders that have not written their last byte
 	finished bool     // guarded by mu; done is closed
 	err      error    // guarded by mu; see Err
-	keys     *os.File // guarded by mu; what typeIn writes to, nil before
+	keys     *os.File // guarded by mu; what pass writes to, nil before
 }
 
 // Attach connects to the run. The errors are ErrEnded, wrapped, or any other.
@@ -79,75 +79,123 @@ func (a *Attachment) openInput() error {
 	if err != nil {
 		return err
 	}
-	keys := make(chan *os.File, 1)
 	if !a.Terminal {
-		to, err := a.openKeys()
-		if err != nil {
+		if _, err := a.openKeys(); err != nil {
 			return errors.Join(err, ours.Close(), theirs.Close())
 		}
-		keys <- to
 	}
 	a.Stdin, a.input = theirs, ours
-	go a.typeIn(keys)
+	a.relay.addTypist(a)
+	go a.typeIn()
 	return nil
 }
 
 // typeIn copies from the pipe to the app's stdin, or to its terminal once that is there, until either is closed. It
 // alone closes both.
-func (a *Attachment) typeIn(opened chan *os.File) {
-	defer a.input.Close()
+func (a *Attachment) typeIn() {
+	defer a.stopTyping()
 	if a.Terminal {
 		select {
 		case <-a.relay.opened:
 		case <-a.done:
 			return
 		}
-		keys, err := a.openKeys()
-		if err != nil {
-			return // out of descriptors, or the run has just ended: what is typed goes nowhere
-		}
-		opened <- keys
 	}
-	keys := <-opened
-	defer keys.Close()
-	for typed := make([]byte, 512); ; {
-		n := a.read(typed)
-		if n <= 0 || !a.relay.write(keys, typed[:n], a.done) {
+	for ended := false; !ended; {
+		ended = a.awaitTyped() != nil
+		if !a.relay.takeTurn(a.done) || !a.relay.passOn(a) {
 			return
 		}
 	}
 }
 
-// read reads what is typed. After the attachment's end it reads what is in the pipe, and then returns 0.
-func (a *Attachment) read(typed []byte) int {
-	n, err := a.input.Read(typed)
-	if !os.IsTimeout(err) {
-		return n
-	}
+func (a *Attachment) stopTyping() {
+	a.relay.removeTypist(a)
+	_ = a.input.Close()
+	a.mu.Lock()
+	keys := a.keys
+	a.mu.Unlock()
+	_ = keys.Close() // without mu, since the app may hold it up; nil is none
+}
+
+// awaitTyped waits until the pipe has something or its end. It returns an error after the attachment's end.
+func (a *Attachment) awaitTyped() error {
 	raw, err := a.input.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), typed) }) // an error is an end
+	if err != nil {
+		return err
 	}
+	return raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n != 0 || err != nil
+	})
+}
+
+// pass copies what is in the pipe to the app. It returns false when there is nothing more to come, or the app takes no
+// more from an attachment that has ended.
+func (a *Attachment) pass() bool {
+	keys, err := a.openKeys()
+	if err != nil {
+		return false // out of descriptors, or the run has just ended: what is typed goes nowhere
+	}
+	typed := make([]byte, 512)
+	for range 64 << 10 / len(typed) { // more than a pipe has was typed after another attachment's text
+		n := a.read(typed)
+		if n < 0 {
+			return true
+		}
+		if n == 0 || !put(keys, typed[:n]) {
+			return false
+		}
+	}
+	return true
+}
+
+// read returns 0 at the end of the pipe, and -1 when it has nothing now.
+func (a *Attachment) read(typed []byte) int {
+	raw, err := a.input.SyscallConn()
 	if err != nil {
 		return 0
 	}
-	return n
+	n := 0
+	if err := raw.Control(func(fd uintptr) { n, err = unix.Read(int(fd), typed) }); err != nil {
+		return 0
+	}
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		return -1
+	}
+	return max(n, 0)
+}
+
+// put writes to the app, and after the attachment's end what a terminal takes at once. It returns false when a terminal
+// does not take all.
+func put(keys *os.File, text []byte) bool {
+	n, err := keys.Write(text)
+	if !os.IsTimeout(err) {
+		return true // an app that has just ended reads no more input
+	}
+	raw, err := keys.SyscallConn()
+	if err != nil {
+		return false
+	}
+	last := 0
+	err = raw.Control(func(fd uintptr) { last, _ = unix.Write(int(fd), text[n:]) }) // a full one takes nothing
+	return err == nil && last == len(text)-n
 }
 
 // openKeys opens the app's stdin or terminal for this attachment alone, whose end ends a write to it: an app that reads
 // nothing fills it, and the write waits.
 func (a *Attachment) openKeys() (*os.File, error) {
-	keys, err := a.relay.openInput()
-	if err != nil {
-		return nil, err
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.finished {
-		return nil, errors.Join(os.ErrClosed, keys.Close())
+	if a.keys != nil {
+		return a.keys, nil
 	}
+	if a.finished {
+		return nil, os.ErrClosed
+	}
+	keys, err := a.relay.openInput()
 	a.keys = keys
-	return keys, nil
+	return keys, err
 }
 
 // Done is closed when the app's run has ended and its last byte is in the

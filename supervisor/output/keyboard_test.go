@@ -33,9 +33,9 @@ func TestATerminalThatIsNotReadHoldsNoAttachment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		typed := make(chan error, 1)
+		stdin, typed := held(t, a.Stdin), make(chan error, 1)
 		go func() { // ends with an error when the attachment does
-			_, err := io.WriteString(held(t, a.Stdin), strings.Repeat("line\n", 1<<20))
+			_, err := io.WriteString(stdin, strings.Repeat("line\n", 1<<20))
 			typed <- err
 		}()
 		surroundings.Eventually(t, "the terminal is full", func() bool { return goroutinesIn("output.(*Attachment).typeIn") == 1 && isFull(slave) })

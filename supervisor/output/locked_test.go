@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/creack/pty"
@@ -110,5 +111,39 @@ func TestAnAppThatLocksItsStdinHoldsNoAttachment(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(text), "text") {
 		t.Errorf("%q, %v", text, err)
 	}
+	_ = theirs.Close()
+}
+
+// What was typed before an attachment's end goes to the app also when another attachment's text is still on its way.
+func TestTextOfAnEndedAttachmentWaitsForItsTurn(t *testing.T) {
+	s := open(t, newCollector(t), Options{OpenStdin: true})
+	theirs := held(t, s.Stdin)
+	s.Started()
+	first := strings.Repeat("1", 1<<20)
+	var typists sync.WaitGroup
+	for i, text := range []string{first, "2"} {
+		a, err := s.Attach()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdin := held(t, a.Stdin)
+		typists.Go(func() {
+			defer stdin.Close()
+			write(t, stdin, text)
+		})
+		if i == 0 {
+			surroundings.Eventually(t, "the app's stdin is full", func() bool { return unread(int(theirs.Fd())) == 64<<10 })
+			defer a.Close()
+			continue
+		}
+		surroundings.Eventually(t, "the second waits", func() bool { return goroutinesIn("output.(*relay).takeTurn") == 1 })
+		a.Close()
+	}
+	text := make([]byte, len(first)+1)
+	if _, err := io.ReadFull(theirs, text); err != nil || !strings.Contains(string(text), "2") {
+		t.Errorf("%d bytes of the second, %v", strings.Count(string(text), "2"), err)
+	}
+	typists.Wait()
+	s.Finish()
 	_ = theirs.Close()
 }

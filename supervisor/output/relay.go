@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,7 @@ type relay struct {
 
 	mu       sync.Mutex
 	attached map[*Attachment]struct{} // guarded by mu
+	typists  []*Attachment            // guarded by mu; those whose input goes on, the earliest first
 	ended    bool                     // guarded by mu; nothing can be attached any more
 	// stdin and stdinRead, guarded by mu, are the two ends of the app's stdin, nil without
 	// one. Each attachment has another descriptor of the first. The second is held so that writing to an app
@@ -75,21 +77,51 @@ func (r *relay) openInput() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "input"), nil
 }
 
-// write writes what was typed, one attachment at a time: an app that has locked its stdin takes one thread. It returns
-// false when the attachment has ended.
-func (r *relay) write(to *os.File, text []byte, ended <-chan struct{}) bool {
-	select {
-	case r.typing <- struct{}{}: // also what was typed before the end
-	default:
-		select {
-		case r.typing <- struct{}{}:
-		case <-ended:
-			return false
+func (r *relay) addTypist(a *Attachment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.typists = append(r.typists, a)
+}
+
+func (r *relay) removeTypist(a *Attachment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.typists = slices.DeleteFunc(r.typists, func(other *Attachment) bool { return other == a })
+}
+
+// passOn passes on what is in the pipes of all attachments, the earliest attachment's first: what was typed before a
+// later attachment was made comes before that one's text. The caller has taken its turn, which ends with the call. It
+// returns false when nothing more comes from mine.
+func (r *relay) passOn(mine *Attachment) bool {
+	defer func() { <-r.typing }()
+	r.mu.Lock()
+	typists := slices.Clone(r.typists)
+	r.mu.Unlock()
+	more := true
+	for _, a := range typists {
+		if !a.pass() && a == mine {
+			more = false
 		}
 	}
-	defer func() { <-r.typing }()
-	_, err := to.Write(text)
-	return !os.IsTimeout(err) // an app that has just ended reads no more input
+	return more
+}
+
+// takeTurn returns true when no other attachment writes. An attachment that has ended still gets its turn for what was
+// typed before, unless the app does not take another's input for stallLimit.
+func (r *relay) takeTurn(ended <-chan struct{}) bool {
+	select {
+	case r.typing <- struct{}{}:
+		return true
+	case <-ended:
+	}
+	late := time.NewTimer(stallLimit)
+	defer late.Stop()
+	select {
+	case r.typing <- struct{}{}:
+		return true
+	case <-late.C:
+		return false
+	}
 }
 
 func (r *relay) setMaster(master *os.File) {

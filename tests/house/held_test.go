@@ -59,10 +59,10 @@ func touches() map[string]map[string]string {
 		"supervisor/output/*.go": {
 			unshared: `Attachment.Close Attachment.openInput Attachment.read logWriter newAttachment sender.close sender.take
 				sender.write`,
-			polls:    "duplicate",
-			fresh:    "Attachment.openKeys Streams.openStdin Streams.takeConsole closePipe openOutput pipe",
+			polls:    "Attachment.awaitTyped duplicate",
+			fresh:    "Streams.openStdin Streams.takeConsole closePipe openOutput pipe",
 			captured: "Streams.Finish capture.finish capture.loop capture.read setAsync unread",
-			typed:    "Attachment.typeIn relay.write",
+			typed:    "Attachment.stopTyping put relay.passOn",
 			released: "release",
 			window:   "setSize",
 			supplied: "feed",
