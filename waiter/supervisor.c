@@ -33,9 +33,9 @@ static void make_room_for_descriptors(int any)
 }
 
 /*
- * Sets the supervisor's signal mask: the daemon's, and SIGIO. The Go runtime gives this mask to all threads, and
- * unblocks SIGIO in the one thread that it keeps for package os/signal (ensureSigM in runtime/signal_unix.go). So an
- * app that sends SIGIO to every thread in a loop wakes no thread that works for the apps. A handler could not drop the
+ * Sets the supervisor's signal mask: the daemon's, and SIGIO. The Go runtime gives this mask to all threads, and the
+ * one that waits for output takes SIGIO by sigtimedwait(2) (supervisor/output/poller.go). So an app that sends SIGIO
+ * to every thread in a loop wakes no thread that works for the apps. A handler could not drop the
  * apps' signals: the kernel merges its own into a pending one. The shim unblocks SIGIO (reset_signals).
  */
 static void set_mask(const sigset_t *daemons)

@@ -57,9 +57,12 @@ func TestAnAppThatLocksItsOutputHoldsUpNoOther(t *testing.T) {
 	var logged, other log
 	hostile, neighbour := open(t, c, Options{Stdout: &logged}), open(t, c, Options{Stdout: &other})
 	locked, stdout := held(t, hostile.Stdout), held(t, neighbour.Stdout)
+	for _, s := range []*Streams{hostile, neighbour} {
+		defer held(t, s.Stderr).Close()
+	}
 	hostile.Started()
 	neighbour.Started()
-	surroundings.Eventually(t, "both wait", func() bool { return goroutinesIn("output.(*poller).awaitSignal") == 2 })
+	surroundings.Eventually(t, "all wait", func() bool { return goroutinesIn("output.(*poller).awaitSignal") == 4 })
 	unlock := lock(t, locked)
 	for range 3 {
 		write(t, stdout, "line\n")
@@ -71,7 +74,7 @@ func TestAnAppThatLocksItsOutputHoldsUpNoOther(t *testing.T) {
 		other.mu.Lock()
 		other.text.Reset()
 		other.mu.Unlock()
-		surroundings.Eventually(t, "the neighbour waits again", func() bool { return goroutinesIn("output.(*poller).awaitSignal") == 2 })
+		surroundings.Eventually(t, "the neighbour waits again", func() bool { return goroutinesIn("output.(*poller).awaitSignal") == 4 })
 	}
 	unlock()
 	if err := stdout.Close(); err != nil {
@@ -103,7 +106,9 @@ func TestAnAppThatLocksItsStdinHoldsNoAttachment(t *testing.T) {
 		}
 		<-a.Done()
 	}
-	surroundings.Eventually(t, "one goroutine writes", func() bool { return goroutinesIn("output.(*Attachment).typeIn") == 1 })
+	surroundings.Eventually(t, "one thread writes", func() bool {
+		return goroutinesIn("output.put") == 1 && goroutinesIn("output.(*relay).takeTurn") == 0
+	})
 	unlock()
 	_ = again.Close()
 	s.Finish()

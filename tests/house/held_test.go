@@ -57,11 +57,11 @@ func touches() map[string]map[string]string {
 			polls: "await plain_wait",
 		},
 		"supervisor/output/*.go": {
-			unshared: `Attachment.Close Attachment.openInput Attachment.read logWriter newAttachment sender.close sender.take
+			unshared: `Attachment.Close Attachment.openInput Attachment.read logWriter newAttachment newPoller sender.close sender.take
 				sender.write`,
 			polls:    "Attachment.awaitTyped duplicate",
 			fresh:    "Streams.openStdin Streams.takeConsole closePipe openOutput pipe",
-			captured: "Streams.Finish capture.finish capture.loop capture.read setAsync unread",
+			captured: "Streams.Finish capture.finish capture.loop capture.read poller.setAsync unread",
 			typed:    "Attachment.stopTyping put relay.passOn",
 			released: "release",
 			window:   "setSize",
