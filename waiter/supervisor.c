@@ -32,20 +32,6 @@ static void make_room_for_descriptors(int any)
 		close(last);
 }
 
-/*
- * Sets the supervisor's signal mask: the daemon's, and SIGIO. The Go runtime gives this mask to all threads, and the
- * one that waits for output takes SIGIO by sigtimedwait(2) (supervisor/output/poller.go). So an app that sends SIGIO
- * to every thread in a loop wakes no thread that works for the apps. A handler could not drop the
- * apps' signals: the kernel merges its own into a pending one. The shim unblocks SIGIO (reset_signals).
- */
-static void set_mask(const sigset_t *daemons)
-{
-	sigset_t signals = *daemons;
-
-	sigaddset(&signals, SIGIO);
-	sigprocmask(SIG_SETMASK, &signals, NULL);
-}
-
 /* Becomes the supervisor: this program again, at its path in the new root. */
 static void __attribute__((noreturn)) become_supervisor(int channel, uint32_t namespaces, const sigset_t *signals)
 {
@@ -66,7 +52,7 @@ static void __attribute__((noreturn)) become_supervisor(int channel, uint32_t na
 	snprintf(mark, sizeof(mark), "%d,%u", channel, namespaces); /* read by TakeLine */
 	if (setenv(SUPERVISOR_ENV, mark, 1) < 0)
 		give_up("set " SUPERVISOR_ENV);
-	set_mask(signals);
+	sigprocmask(SIG_SETMASK, signals, NULL);
 	execv(self, args);
 	give_up("execute supervisor");
 }

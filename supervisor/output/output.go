@@ -51,7 +51,7 @@ type Collector struct {
 	backlogs *backlogs
 }
 
-// NewCollector starts a Collector. It takes over the program's SIGIO until Close.
+// NewCollector starts a Collector, which has a thread until Close.
 func NewCollector() *Collector {
 	buffers := &sync.Pool{New: func() any { return new([readSize]byte) }}
 	return &Collector{buffers: buffers, poller: newPoller(), backlogs: newBacklogs()}

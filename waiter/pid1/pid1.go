@@ -103,7 +103,7 @@ func releaseReady(report, ready *os.File) {
 
 // startSupervisor starts this program as the supervisor, from this thread.
 func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, error) {
-	if err := errors.Join(enterMountNamespace(), blockSIGIO()); err != nil {
+	if err := enterMountNamespace(); err != nil {
 		return nil, err
 	}
 	for _, f := range []*os.File{lifeline, report} {
@@ -123,13 +123,6 @@ func startSupervisor(namespaces uintptr, lifeline, report *os.File) (*exec.Cmd, 
 	}
 	err := cmd.Start()
 	return cmd, errors.Join(err, lifeline.Close(), report.Close())
-}
-
-// blockSIGIO blocks SIGIO in this thread and in what it starts, for the reason that package waiter has (set_mask in
-// supervisor.c).
-func blockSIGIO() error {
-	signals := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGIO - 1)}}
-	return os.NewSyscallError("sigprocmask", unix.PthreadSigmask(unix.SIG_BLOCK, &signals, nil))
 }
 
 // enterMountNamespace moves this thread to a new mount namespace, in which the stager's root is the
