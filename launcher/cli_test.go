@@ -117,6 +117,22 @@ func TestOptionsMayStandAnywhere(t *testing.T) {
 	}
 }
 
+// An option of two names has one line of help and one entry of a completion.
+func TestOptionsOfTwoNamesAreShownOnce(t *testing.T) {
+	h := bareHost(t)
+	for _, option := range []struct{ own, other, command string }{
+		{"net", "network", "run"}, {"net", "network", "validate"}, {"exec", "entrypoint", "run"},
+	} {
+		help := h.run(option.command, "--help")
+		if !strings.Contains(help, "(also --"+option.other+")") || strings.Contains(help, "  --"+option.other+" ") {
+			t.Errorf("%s --help: %s\nwant one line for --%s and --%s", option.command, help, option.own, option.other)
+		}
+		if out := h.run("__complete", option.command, "--"); strings.Count(out, "--"+option.own+"\t") != 1 || strings.Contains(out, "\n--"+option.other) {
+			t.Errorf("%s: %s\nwant --%s once", option.command, out, option.own)
+		}
+	}
+}
+
 // ls lists as list does.
 func TestListsAreAlsoCalledLs(t *testing.T) {
 	h := newHost(t)

@@ -24,7 +24,7 @@ func (e *envFlags) declare(flags *pflag.FlagSet) {
 		e.given = append(e.given, one)
 		return err
 	})
-	flags.Func("env-file", "set the variables of a `FILE`, a NAME=VALUE a line; --env overrides them",
+	flags.Func("env-file", "set the variables of a `FILE`, a NAME=VALUE or your own NAME a line; --env overrides them",
 		func(path string) error {
 			all, err := readEnvFile(path)
 			e.fromFiles = append(e.fromFiles, all...)
@@ -74,8 +74,9 @@ func environment(name, value string) (pods.Environment, error) {
 // byteOrderMark is what some editors write before a text in UTF-8.
 const byteOrderMark = "\ufeff"
 
-// readEnvFile reads a file of lines NAME=VALUE, also after a byte order mark. Empty lines and lines that begin with #
-// are left out; everything after the first = is the value. An error names the line by its number.
+// readEnvFile reads a file of lines NAME=VALUE, or NAME for the caller's variable, also after a byte order mark. Empty
+// lines and lines that begin with # are left out; everything after the first = is the value. An error names the line
+// by its number, and shows no line that may be a part of a value.
 func readEnvFile(path string) ([]pods.Environment, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -95,7 +96,9 @@ func readEnvFile(path string) ([]pods.Environment, error) {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if !ok {
-			return nil, fmt.Errorf("line %d: want NAME=VALUE", number)
+			if value, ok = os.LookupEnv(name); !ok {
+				return nil, fmt.Errorf("line %d: want NAME=VALUE, or the NAME of a variable of your environment", number)
+			}
 		}
 		one, err := environment(name, value)
 		if err != nil {

@@ -7,9 +7,10 @@ import (
 
 // The variables of files come before those of --env. An error names the line, and no value.
 func TestEnvFiles(t *testing.T) {
+	t.Setenv("FROM_CALLER", "x=y")
 	h := newPod(t)
-	file := h.text("env", "# comment\n\nA=from file\nQ=\"a=b\" # x\n")
-	want := `"environment":[{"name":"Q","value":"\"a=b\" # x"},{"name":"A","value":"from option"}]`
+	file := h.text("env", "# comment\n\nA=from file\nFROM_CALLER\nQ=\"a=b\" # x\n")
+	want := `"environment":[{"name":"FROM_CALLER","value":"x=y"},{"name":"Q","value":"\"a=b\" # x"},{"name":"A","value":"from option"}]`
 	if out := h.run("exec", "--env", "A=from option", "--env-file", file, "p", "--", "settings"); !strings.Contains(out, want) {
 		t.Errorf("%s, want %s", out, want)
 	}
@@ -18,7 +19,7 @@ func TestEnvFiles(t *testing.T) {
 		t.Errorf("inspect of run --env-file: %s", out)
 	}
 	h.run("rm", "--force", "q")
-	for text, want := range map[string]string{"A=1\nsecret": "line 2: want NAME=VALUE", "1=secret": `line 1: name "1": want a name of letters`, "\ufeff\ufeffA=secret": `line 1: name "\ufeffA": want`, "=secret": "line 1: want NAME=VALUE", "A=\xff": "line 1: not UTF-8"} {
+	for text, want := range map[string]string{"A=1\nsecret": "line 2: want NAME=VALUE, or the NAME of a variable", "1=secret": `line 1: name "1": want a name of letters`, "\ufeff\ufeffA=secret": `line 1: name "\ufeffA": want`, "=secret": "line 1: want NAME=VALUE", "A=\xff": "line 1: not UTF-8"} {
 		bad := h.text("bad", text)
 		for _, args := range [][]string{{"run", "--env-file", bad, "example.com/one"}, {"exec", "--env-file", bad, "p", "--", "settings"}} {
 			r := h.try(args...)

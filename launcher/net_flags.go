@@ -15,6 +15,20 @@ type netFlags struct {
 	publish    []networks.PortMapping
 }
 
+// takeOtherNames accepts the names that podman and docker have for options. Only the launcher's own are shown and
+// proposed.
+func takeOtherNames(flags *pflag.FlagSet) {
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		switch name {
+		case "network":
+			name = "net"
+		case "entrypoint":
+			name = "exec"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
 // declare declares the flags.
 func (f *netFlags) declare(flags *pflag.FlagSet) {
 	flags.FuncP("publish", "p", "publish the pod's port on the host, `[IP:]HOST:PORT[/PROTOCOL]`, such as 8080:80 or "+
@@ -24,7 +38,7 @@ func (f *netFlags) declare(flags *pflag.FlagSet) {
 		return err
 	})
 	flags.Func("net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
-		"network, \"none\" for only a loopback device", f.add)
+		"network, \"none\" for only a loopback device (also --network)", f.add)
 }
 
 // add adds a network of --net.

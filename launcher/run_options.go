@@ -34,6 +34,7 @@ type runOptions struct {
 
 // declare declares the flags.
 func (o *runOptions) declare(flags *pflag.FlagSet) {
+	takeOtherNames(flags)
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when the pod is up")
 	flags.BoolVar(&o.remove, "rm", false, "delete the pod with its logs and volumes when it ends")
 	flags.Func("name", "the pod's `NAME`", notEmpty(&o.name, "want a name"))
@@ -56,13 +57,13 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 // appFlags are the flags that change an image's app.
 func appFlags() []string {
 	return []string{
-		"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "interactive",
-		"tty",
+		"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "privileged", "read-only",
+		"interactive", "tty",
 	}
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
-	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own",
+	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own (also --entrypoint)",
 		notEmpty(&o.app.Exec, "want a program"))
 	o.env.declare(flags)
 	declareUser(flags, &o.app.User, &o.app.Group)
@@ -81,6 +82,7 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 		o.app.CPU, err = podplan.CPUs(text)
 		return err
 	})
+	flags.BoolVar(&o.app.ReadOnlyRoot, "read-only", false, "make the app's root read-only; its volumes are not")
 	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false,
 		"keep the app's stdin open, and connect your stdin; EOF is not forwarded")
 	flags.BoolVarP(&o.app.TTY, "tty", "t", false,
@@ -102,6 +104,8 @@ func (o *runOptions) declareCapabilities(flags *pflag.FlagSet) {
 		o.app.CapDrop = append(o.app.CapDrop, name)
 		return err
 	})
+	flags.BoolVar(&o.app.Privileged, "privileged", false, "give the app the host's devices and all capabilities, without "+
+		"the default filters")
 }
 
 // interactive reports whether the caller's input is the app's.
@@ -127,6 +131,9 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if o.cgroupParent != "" && !daemon.IsCgroup(strings.Trim(o.cgroupParent, "/")) {
 		return usageError{fmt.Sprintf("run: --cgroup-parent %s: want a path below the root of the cgroups, or %s",
 			printable(o.cgroupParent), ownCgroup)}
+	}
+	if o.app.Privileged && len(o.app.CapDrop) > 0 {
+		return usageError{"run: --cap-drop contradicts --privileged, which gives all capabilities"}
 	}
 	for _, name := range appFlags() {
 		if cmd.Flags().Changed(name) {

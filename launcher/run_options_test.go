@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	"kurma.io/stager/launcher/podplan"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 )
 
 func TestMemoryIsReadAsPodmanAndAppcWriteIt(t *testing.T) {
@@ -75,9 +78,58 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--name= x":                                      `invalid argument "" for "--name" flag: want a name`,
 		"--cgroup-parent= x":                             `invalid argument "" for "--cgroup-parent" flag: want a cgroup`,
 		"--exec= x":                                      `invalid argument "" for "--exec" flag: want a program`,
+		"--entrypoint= x":                                `invalid argument "" for "--exec" flag: want a program`,
+		"--network none --net host x":                    `invalid argument "host" for "--net" flag: "host" and "none" stand alone`,
+		"--privileged --cap-drop ALL x":                  "run: --cap-drop contradicts --privileged, which gives all capabilities",
+		"--read-only " + pod:                             "--read-only is for an image's app; write it into the pod manifest",
+		"--privileged " + pod:                            "--privileged is for an image's app; write it into the pod manifest",
 		"--user 3 " + pod:                                "--user is for an image's app; write it into the pod manifest",
 	} {
 		h.refuse(2, want, append([]string{"run"}, strings.Fields(args)...)...)
+	}
+}
+
+// Each option is a field of the manifests that the stager reads.
+func TestRunOptionsAreFields(t *testing.T) {
+	h := newHost(t)
+	for options, want := range map[string]string{
+		"--read-only":        `"readOnlyRootFS":true`,
+		"--privileged":       `"isolators":[{"name":"os/linux/privileged","value":true}]`,
+		"--entrypoint /else": `"exec":["/else"]`,
+		"--network host":     `{"name":"os/linux/namespaces","value":{"net":"host"}}`,
+	} {
+		h.run(append(append([]string{"run", "--detach", "--name", "p"}, strings.Fields(options)...), "example.com/one")...)
+		if out := h.run("inspect", "--json", "p"); !strings.Contains(out, want) {
+			t.Errorf("%s: %s, want %s in it", options, out, want)
+		}
+		h.run("rm", "--force", "p")
+	}
+}
+
+// The page for the launcher says of each option what it sets.
+func TestRunOptionsAreDocumented(t *testing.T) {
+	page := string(must(os.ReadFile("../docs/launcher.md")))
+	_, section, _ := strings.Cut(page, "\n## Options of run\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := make(map[string]bool)
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, " | "); len(cells) == 2 {
+			for _, option := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(cells[0], -1) {
+				documented[option[1]] = true
+			}
+		}
+	}
+	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	new(runOptions).declare(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !documented[f.Name] {
+			t.Errorf("--%s is not in the table", f.Name)
+		}
+	})
+	for name := range documented {
+		if flags.Lookup(name) == nil {
+			t.Errorf("run has no --%s", name)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ refused.`,
 		ValidArgsFunction: c.completeImages(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.validate(cmd.Context(), args[0], net) },
 	}
+	takeOtherNames(cmd.Flags())
 	net.declare(cmd.Flags())
 	return cmd
 }

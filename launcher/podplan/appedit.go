@@ -26,6 +26,8 @@ type AppOptions struct {
 	WorkingDirectory string
 	Memory, CPU      string   // limits as appc writes quantities: "512Mi", "1500m"
 	CapAdd, CapDrop  []string // "CAP_NET_ADMIN"; "ALL" in CapDrop
+	Privileged       bool     // Kurma's isolator os/linux/privileged, in place of those of capabilities
+	ReadOnlyRoot     bool     // appc's readOnlyRootFS
 	Stdin            bool     // the app's stdin stays open, for attach
 	TTY              bool     // the app has a terminal of its own
 }
@@ -33,8 +35,7 @@ type AppOptions struct {
 // isZero reports whether nothing is asked for.
 func (a *AppOptions) isZero() bool {
 	return a.Exec == "" && a.Env == nil && a.User == "" && a.Group == "" && a.WorkingDirectory == "" && a.Memory == "" &&
-		a.CPU == "" &&
-		a.CapAdd == nil && a.CapDrop == nil
+		a.CPU == "" && a.CapAdd == nil && a.CapDrop == nil && !a.Privileged
 }
 
 // annotations returns the app's annotations for its stdin.
@@ -56,7 +57,7 @@ func imagePod(image *images.Image, name string, args []string, o AppOptions) (do
 		PodManifest:  schema.BlankPodManifest(),
 		AppIsolators: make(map[string][]manifest.Isolator),
 	}}
-	app := schema.RuntimeApp{Annotations: o.annotations()}
+	app := schema.RuntimeApp{ReadOnlyRootFS: o.ReadOnlyRoot, Annotations: o.annotations()}
 	if err := errors.Join(app.Name.Set(name), app.Image.ID.Set(image.ID)); err != nil {
 		return d, err
 	}
@@ -164,10 +165,11 @@ func fixedExec(m *images.Manifest, args []string) []string {
 
 // The isolators of the options.
 const (
-	memoryIsolator = "resource/memory"
-	cpuIsolator    = "resource/cpu"
-	retainIsolator = "os/linux/capabilities-retain-set"
-	removeIsolator = "os/linux/capabilities-remove-set"
+	memoryIsolator     = "resource/memory"
+	cpuIsolator        = "resource/cpu"
+	retainIsolator     = "os/linux/capabilities-retain-set"
+	removeIsolator     = "os/linux/capabilities-remove-set"
+	privilegedIsolator = "os/linux/privileged"
 )
 
 // editIsolators replaces the isolators that the options name.
@@ -184,17 +186,30 @@ func (s *section) editIsolators(o AppOptions) error {
 		}
 		more, replaced = append(more, isolator), append(replaced, limit[0])
 	}
-	if len(o.CapAdd)+len(o.CapDrop) > 0 {
-		isolator, err := capabilityIsolator(s.isolators, o)
-		if err != nil {
-			return err
-		}
-		more, replaced = append(more, isolator), append(replaced, retainIsolator, removeIsolator)
+	powers, names, err := s.powers(o)
+	if err != nil {
+		return err
 	}
+	more, replaced = append(more, powers...), append(replaced, names...)
 	s.isolators = slices.DeleteFunc(s.isolators,
 		func(i manifest.Isolator) bool { return slices.Contains(replaced, i.Name) })
 	s.isolators = append(s.isolators, more...)
 	return nil
+}
+
+// powers returns the isolator for the capabilities that the options name, if they do, and the names of the isolators
+// that it replaces.
+func (s *section) powers(o AppOptions) ([]manifest.Isolator, []string, error) {
+	names := []string{retainIsolator, removeIsolator}
+	switch {
+	case o.Privileged: // has all capabilities, also those that the image's isolators take away
+		isolator, err := newIsolator(privilegedIsolator, true)
+		return []manifest.Isolator{isolator}, append(names, privilegedIsolator), err
+	case len(o.CapAdd)+len(o.CapDrop) > 0:
+		isolator, err := capabilityIsolator(s.isolators, o)
+		return []manifest.Isolator{isolator}, names, err
+	}
+	return nil, nil, nil
 }
 
 func newIsolator(name string, value any) (manifest.Isolator, error) {

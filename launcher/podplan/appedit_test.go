@@ -68,6 +68,11 @@ func TestOptionsChangeAnImagesApp(t *testing.T) {
 			AppOptions{Memory: "5Mi", CPU: "1.5"},
 			`{"exec":["/x"],"group":"0","isolators":[{"name":"o","value":1},{"name":"resource/memory","value":{"limit":"5Mi"}},{"name":"resource/cpu","value":{"limit":"1.5"}}],"user":"0"}`,
 		},
+		{
+			"all powers", `{"exec":["/x"],"user":"0","group":"0","isolators":[{"name":"os/linux/privileged","value":false},{"name":"` + removeIsolator + `","value":{"set":["CAP_KILL"]}}]}`, nil,
+			AppOptions{Privileged: true, CapAdd: []string{"CAP_KILL"}},
+			`{"exec":["/x"],"group":"0","isolators":[{"name":"os/linux/privileged","value":true}],"user":"0"}`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
