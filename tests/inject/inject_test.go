@@ -29,7 +29,7 @@ func setting(name, otherwise string) string { return cmp.Or(os.Getenv("INJECT_"+
 
 // TestAFaultLeavesNothing injects faults into operations. By default it takes a part that lasts some minutes; make inject
 // takes all. Settings: POINT is OPERATION/ROLE/CALL/INDEX/FAULT, each a regular expression, the last may be missing;
-// EVERY takes one of each EVERY points of an operation, FOR is how long the test goes on with new points, RESULTS a file
+// EVERY takes one of each EVERY of them of an operation and role, at least one, FOR is how long the test goes on with new points, RESULTS a file
 // with which a later test goes on, and WORKERS how many worlds there are at once.
 func TestAFaultLeavesNothing(t *testing.T) {
 	b := findBuilt(t)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,15 +24,12 @@ type options struct {
 	Cgroup  string
 	Results string        // the file
 	Point   string        // a selection
-	Every   int           // of each Every points of an operation one is taken, not at the same place of each
+	Every   int           // of each Every points of a role one is taken, not at the same place of each
 	Workers int           // how many there are
 	Worker  int           // this one's number, from 0: it takes every Workers-th operation
 	Until   time.Time     // no point begins later
 	Limit   time.Duration // of a step
 }
-
-// many is how many points of an operation are all taken: of more, every third is.
-const many = 400
 
 // tries is how often a point is tried that is not reached.
 const tries = 3
@@ -124,24 +122,29 @@ func (o options) count(w *world, op operation, counts map[place]int) error {
 	return nil
 }
 
-// chosen returns the points of an operation that are to be tried, at least one before the selection.
+// chosen returns the points of an operation that are to be tried: of each role's points in the selection one of each
+// Every, and at least one.
 func (o options) chosen(all results, op operation, wanted selection) []point {
-	points := all.points(op.name)
-	every := o.Every
-	if len(points) > many {
-		every = max(every, 3)
+	byRole := map[role][]point{}
+	for _, p := range all.points(op.name) {
+		if wanted.matches(p.String()) {
+			byRole[p.role] = append(byRole[p.role], p)
+		}
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(op.name)) // it returns no error
 	begin := int(hash.Sum32() % (1 << 16))
 	var chosen []point
-	for i, p := range points {
-		// The next Every points have it at another place: the faults of a call are neighbours.
-		if i%every != (begin+i/every)%every && i != begin%len(points) {
-			continue
-		}
-		if _, known := all.outcomes[p]; !known && wanted.matches(p.String()) {
-			chosen = append(chosen, p)
+	for _, r := range slices.Sorted(maps.Keys(byRole)) {
+		points := byRole[r]
+		for i, p := range points {
+			// The next Every points have it at another place: the faults of a call are neighbours.
+			if i%o.Every != (begin+i/o.Every)%o.Every && i != begin%len(points) {
+				continue
+			}
+			if _, known := all.outcomes[p]; !known {
+				chosen = append(chosen, p)
+			}
 		}
 	}
 	return chosen
