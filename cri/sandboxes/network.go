@@ -139,7 +139,7 @@ func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) err
 	if err != nil {
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
-	result, err := lastResult(dir, list.CNIVersion)
+	result, err := lastResult(dir)
 	if err != nil {
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
@@ -148,11 +148,16 @@ func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) err
 	if err != nil {
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
+	var errs []error
 	if !pinned {
 		pin = "" // as CNI wants it where the namespace is gone
+	} else if masquerades(list) {
+		errs = append(errs, restoreLink(pin, list.CNIVersion, result))
+	}
+	if has, err := cniversion.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err != nil || !has {
+		result = nil // DEL of an earlier version has none
 	}
 	cni := libcni.NewCNIConfigWithCacheDir(n.PluginDirs, dir, &plugins{})
-	var errs []error
 	for left := len(list.Plugins); left > 0; left-- {
 		one, err := alone(list, left-1, result)
 		if err == nil {
@@ -168,12 +173,8 @@ func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) err
 	return nil
 }
 
-// lastResult returns the result that connect has recorded last, for configurations whose version gives it to DEL; nil
-// for none.
-func lastResult(dir, version string) (result json.RawMessage, err error) {
-	if has, err := cniversion.GreaterThanOrEqualTo(version, "0.4.0"); err != nil || !has {
-		return nil, err
-	}
+// lastResult returns the result that connect has recorded last, nil for none.
+func lastResult(dir string) (result json.RawMessage, err error) {
 	err = jsonfile.Read(filepath.Join(dir, resultFile), &result)
 	if errors.Is(err, fs.ErrNotExist) || jsonfile.IsDamage(err) { // a power loss has damaged it
 		return nil, nil

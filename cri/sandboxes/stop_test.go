@@ -137,3 +137,48 @@ func isPinned(t *testing.T, pin string) bool {
 	}
 	return pinned
 }
+
+// DEL finds the pod's link with its addresses in each try, also in one after a DEL that has removed the link and failed.
+func TestARepeatedDisconnectionHasTheLink(t *testing.T) {
+	dir := t.TempDir()
+	m, r := newSandbox(t, dir)
+	const script = `#!/bin/sh
+cd ${0%/*}
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "192.0.2.7/24"}, {"version": "6", "address": "2001:db8::7/64"}]}' ;;
+DEL)
+	nsenter --net=$CNI_NETNS ip -o address show dev eth0 scope global | awk '{print $4}' >>calls
+	nsenter --net=$CNI_NETNS ip link delete eth0
+	[ ! -e fail ] || exit 1 ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "masquerading"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.NetworkConfig = []byte(`{"cniVersion": "0.3.1", "name": "test", "plugins": [{"type": "masquerading", "ipMasq": true}]}`)
+	if err := m.CNI.connect(t.Context(), dir, &r); err != nil {
+		t.Fatal(err)
+	}
+	fail := filepath.Join(dir, "fail")
+	if err := os.WriteFile(fail, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "192.0.2.7/24, 2001:db8::7/64"
+	for range 2 {
+		if err := m.Stop(t.Context(), dir, r); err == nil {
+			t.Error("stopped although the plugin fails")
+		}
+		if got := takeCalls(t, dir); got != want {
+			t.Errorf("DEL finds the addresses %q, want %q", got, want)
+		}
+	}
+	if err := os.Remove(fail); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Stop(t.Context(), dir, r); err != nil {
+		t.Error(err)
+	}
+	if got := takeCalls(t, dir); got != want {
+		t.Errorf("DEL finds the addresses %q, want %q", got, want)
+	}
+}
