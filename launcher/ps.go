@@ -43,8 +43,8 @@ func psCommand(c *cli) *cobra.Command {
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "list ended pods as well")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only the UUIDs")
 	cmd.Flags().BoolVar(&o.whole, "no-trunc", false, "print UUIDs and rows as long as they are")
-	cmd.Flags().Func("filter", "list only the pods with `KEY=VALUE`: name, state, app or network; with state, ended "+
-		"pods as well", o.filter.Add)
+	cmd.Flags().Func("filter", "list only the pods with `KEY=VALUE`: name, state, app, network, or label=KEY[=VALUE]; "+
+		"with state, ended pods as well", o.filter.Add)
 	cmd.Flags().Func("format", "print json, or each pod by a Go `TEMPLATE` of the fields of daemon.PodInfo, such as "+
 		"{{.Name}}", func(text string) (err error) {
 		if c.json = text == "json"; !c.json {

@@ -11,7 +11,7 @@ import (
 func TestPsFiltersAndFormats(t *testing.T) {
 	h := newHost(t)
 	for _, name := range []string{"first", "second"} {
-		h.run("run", "--detach", "--name", name, "example.com/one")
+		h.run("run", "--detach", "--name", name, "--label", "tier=front", "--label", name, "example.com/one")
 	}
 	h.run("stop", "second")
 	for args, want := range map[string]string{
@@ -22,12 +22,15 @@ func TestPsFiltersAndFormats(t *testing.T) {
 		"--all --filter name=first --filter name=second --filter app=one": "first\trunning\nsecond\texited\n",
 		"--all --filter app=other":                                        "",
 		"--filter network=none":                                           "",
+		"--filter label=tier":                                             "first\trunning\n",
+		"--all --filter label=tier=front --filter label=second":           "second\texited\n",
+		"--all --filter label=tier=back --filter label=tier":              "",
 	} {
 		if out := h.run(append([]string{"ps", "--format", "{{.Name}}\t{{.State}}"}, strings.Fields(args)...)...); out != want {
 			t.Errorf("ps %s: %q, want %q", args, out, want)
 		}
 	}
-	if all := jsonLines[daemon.PodInfo](t, h.run("ps", "--format", "json")); len(all) != 1 || all[0].Name != "first" {
+	if all := jsonLines[daemon.PodInfo](t, h.run("ps", "--format", "json")); len(all) != 1 || all[0].Name != "first" || all[0].Labels["tier"] != "front" {
 		t.Errorf("ps --format json: %+v", all)
 	}
 	for _, args := range [][]string{{"--filter", "x=y"}, {"--filter", "name"}, {"--filter", "state=runing"}, {"--format", "{{"}, {"--format", "{{.Nothing}}"}} {

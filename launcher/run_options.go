@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
@@ -19,9 +21,11 @@ import (
 type runOptions struct {
 	detach bool
 	remove bool
-	// exitPolicy and restart are values of the same keys of stagerConfig, "" for the configuration's.
+	// exitPolicy, restart and gracePeriod are values of the same keys of stagerConfig, "" for the configuration's.
 	exitPolicy, restart string
+	gracePeriod         string
 	name, hostname      string
+	labels              map[string]string
 	cgroupParent        string
 	volumes             volumeFlags
 	net                 netFlags
@@ -44,12 +48,21 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	})
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service "+
 		"with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
+	flags.Func("label", "give the pod a label, `KEY[=VALUE]`, by which ps --filter finds it", o.addLabel)
 	flags.FuncP("volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, "+
 		"/PATH:/TARGET[:ro]", o.volumes.add)
 	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`",
 		oneOf(&o.exitPolicy, daemon.ExitPolicies()...))
 	flags.Func("restart", "whether an app that has ended is restarted: `"+strings.Join(daemon.RestartPolicies(),
 		"|")+"`", oneOf(&o.restart, daemon.RestartPolicies()...))
+	flags.Func("stop-timeout", "kill an app that has not ended `SECONDS` after its stop signal", func(text string) error {
+		seconds, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return errors.New("want a number of seconds")
+		}
+		o.gracePeriod = fmt.Sprintf("%ds", seconds)
+		return nil
+	})
 	o.net.declare(flags)
 	o.declareApp(flags)
 }
@@ -106,6 +119,21 @@ func (o *runOptions) declareCapabilities(flags *pflag.FlagSet) {
 	})
 	flags.BoolVar(&o.app.Privileged, "privileged", false, "give the app the host's devices and all capabilities, without "+
 		"the default filters")
+}
+
+// addLabel adds a label of the pod, or replaces it.
+func (o *runOptions) addLabel(text string) error {
+	key, value, _ := strings.Cut(text, "=")
+	switch {
+	case key == "":
+		return errors.New("want KEY or KEY=VALUE")
+	case !utf8.ValidString(text): // JSON would change it
+		return errors.New("not UTF-8")
+	case o.labels == nil:
+		o.labels = make(map[string]string)
+	}
+	o.labels[key] = value
+	return nil
 }
 
 // interactive reports whether the caller's input is the app's.

@@ -81,6 +81,9 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--entrypoint= x":                                `invalid argument "" for "--exec" flag: want a program`,
 		"--network none --net host x":                    `invalid argument "host" for "--net" flag: "host" and "none" stand alone`,
 		"--privileged --cap-drop ALL x":                  "run: --cap-drop contradicts --privileged, which gives all capabilities",
+		"--label =x x":                                   "want KEY or KEY=VALUE",
+		"--stop-timeout 1m x":                            "want a number of seconds",
+		"--stop-timeout -1 x":                            "want a number of seconds",
 		"--read-only " + pod:                             "--read-only is for an image's app; write it into the pod manifest",
 		"--privileged " + pod:                            "--privileged is for an image's app; write it into the pod manifest",
 		"--user 3 " + pod:                                "--user is for an image's app; write it into the pod manifest",
@@ -93,10 +96,12 @@ func TestRunOptionsAreChecked(t *testing.T) {
 func TestRunOptionsAreFields(t *testing.T) {
 	h := newHost(t)
 	for options, want := range map[string]string{
-		"--read-only":        `"readOnlyRootFS":true`,
-		"--privileged":       `"isolators":[{"name":"os/linux/privileged","value":true}]`,
-		"--entrypoint /else": `"exec":["/else"]`,
-		"--network host":     `{"name":"os/linux/namespaces","value":{"net":"host"}}`,
+		"--read-only":                         `"readOnlyRootFS":true`,
+		"--privileged":                        `"isolators":[{"name":"os/linux/privileged","value":true}]`,
+		"--entrypoint /else":                  `"exec":["/else"]`,
+		"--label a=b=c --label d --label a=x": `"userLabels":{"a":"x","d":""}`,
+		"--stop-timeout 90":                   `"gracePeriod":"90s"`,
+		"--network host":                      `{"name":"os/linux/namespaces","value":{"net":"host"}}`,
 	} {
 		h.run(append(append([]string{"run", "--detach", "--name", "p"}, strings.Fields(options)...), "example.com/one")...)
 		if out := h.run("inspect", "--json", "p"); !strings.Contains(out, want) {

@@ -42,9 +42,10 @@ func (c *cli) asked(o runOptions) (daemon.PodOptions, error) {
 func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
 	asked := daemon.PodOptions{Image: o.source, Args: o.args, Detached: o.detach || o.interactive()}
 	asked.Options = podplan.Options{
-		Name: o.name, Hostname: o.hostname, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
+		Name: o.name, Hostname: o.hostname, Labels: o.labels, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests, Publish: o.net.publish,
 		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
+		GracePeriod: o.gracePeriod,
 	}
 	if !o.detach {
 		asked.Options.DefaultExit = "all"

@@ -30,8 +30,8 @@ func stopCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "stop all pods")
-	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`, at most 60, the default; the "+
-		"stager's grace period for the apps holds as well", func(text string) error {
+	cmd.Flags().FuncP("time", "t", "kill a pod that has not ended after `SECONDS`, at most 60, the default, or "+
+		"more if its apps' grace period is longer; that period holds as well", func(text string) error {
 		seconds, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			return errors.New("want a number of seconds")

@@ -24,6 +24,8 @@ type PodInfo struct {
 	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
+	// Labels are the userLabels of the pod's manifest.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Ports are the ports of the host that lead to the pod while it is alive.
 	Ports []networks.PortMapping `json:"ports,omitempty"`
 	// DisconnectError is why a pod that has ended is still connected to networks.
@@ -77,6 +79,7 @@ func describeRecord(pod *pods.Pod) PodInfo {
 		State:   pod.State.Phase,
 		PID:     pod.State.Stager.PID,
 		Apps:    AppNames(pod),
+		Labels:  pod.Plan.Labels,
 		Created: pod.State.Created,
 		Ended:   pod.State.Ended,
 		Exit:    pod.State.Exit,

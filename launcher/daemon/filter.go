@@ -9,7 +9,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 )
 
-// PodFilter selects pods. For each key that is in it, one of the values must be the pod's.
+// PodFilter selects pods. For each key that is in it, one of the values must be the pod's, and all of those of label.
 type PodFilter map[string][]string
 
 // podFilters returns the keys of a PodFilter, each with a function that returns the pod's values.
@@ -18,6 +18,13 @@ func podFilters() map[string]func(*pods.Pod) []string {
 		"name":  func(p *pods.Pod) []string { return []string{p.Plan.Name} },
 		"state": func(p *pods.Pod) []string { return []string{string(p.State.Phase)} },
 		"app":   AppNames,
+		"label": func(p *pods.Pod) []string {
+			var all []string
+			for key, value := range p.Plan.Labels {
+				all = append(all, key, key+"="+value)
+			}
+			return all
+		},
 		"network": func(p *pods.Pod) []string {
 			var all []string
 			for _, c := range p.Connections() {
@@ -28,11 +35,12 @@ func podFilters() map[string]func(*pods.Pod) []string {
 	}
 }
 
-// Add adds a condition, KEY=VALUE. Its keys are name, state, app and network. A state that no pod can have is an error.
+// Add adds a condition, KEY=VALUE. Its keys are name, state, app, network and label; the value of label is the key of a
+// label, or its KEY=VALUE. A state that no pod can have is an error.
 func (f PodFilter) Add(text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok || podFilters()[key] == nil {
-		return errors.New("want name=NAME, state=STATE, app=APP or network=NETWORK")
+		return errors.New("want name=NAME, state=STATE, app=APP, network=NETWORK or label=KEY[=VALUE]")
 	}
 	if key == "state" && !slices.Contains(phases(), pods.Phase(value)) {
 		return fmt.Errorf("unknown state %q; want one of %v", value, phases())
@@ -49,7 +57,13 @@ func phases() []pods.Phase {
 func (f PodFilter) Matches(pod *pods.Pod) bool {
 	known := podFilters()
 	for key, values := range f {
-		if !slices.ContainsFunc(known[key](pod), func(have string) bool { return slices.Contains(values, have) }) {
+		have, matching := known[key](pod), 0
+		for _, value := range values {
+			if slices.Contains(have, value) {
+				matching++
+			}
+		}
+		if matching == 0 || key == "label" && matching < len(values) {
 			return false
 		}
 	}

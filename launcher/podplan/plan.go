@@ -28,6 +28,8 @@ const (
 
 	// stopTimeout is how long Kurma waits for a stager to stop.
 	stopTimeout = 60 * time.Second
+	// stopMargin is how much longer than the grace period of its apps a stager may take at least.
+	stopMargin = 50 * time.Second
 )
 
 // Images looks up images; *images.Catalog is one. Each error names the image
@@ -72,6 +74,7 @@ type Options struct {
 	Hostname string // the pod's hostname, that plan.CheckHostname accepts; "" for the manifest's or the name
 	// the pod's name, for which IsName holds; "" for one made from the manifest's file or the image
 	Name        string
+	Labels      map[string]string // beside the manifest's userLabels
 	Volumes     map[string]string // paths of the host by the names of volumes or mount points
 	Mounts      []Mount           // paths of the host at paths of every app
 	HostVolumes HostVolumes       // which volumes are mounted in other ways
@@ -80,6 +83,7 @@ type Options struct {
 	ExitPolicy  string            // the stager's "exitPolicy" for this pod; "" for the configuration's
 	DefaultExit string            // the "exitPolicy" for this pod if neither ExitPolicy nor the configuration has one
 	Restart     string            // the stager's "restart" for this pod; "" for the configuration's
+	GracePeriod string            // the stager's "gracePeriod" for this pod; "" for the configuration's
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 	NoNetwork   bool              // the pod has loopback alone
 	Networks    []networks.Request
@@ -202,7 +206,8 @@ func (p *Planner) unconnected(m *manifest.Manifest, layers []pods.Layer, host Ho
 		Volumes:     volumes,
 		Journal:     p.Journal,
 		Apps:        apps(m),
-		StopTimeout: stopTimeout,
+		Labels:      m.Pod.UserLabels,
+		StopTimeout: timeToStop(m.StagerConfig),
 	}
 	err = p.planStager(&plan)
 	return plan, err

@@ -38,7 +38,19 @@ func (d *document) edit(o Options) error {
 	if o.Hostname != "" {
 		d.pod.Annotations.Set(names.HostnameAnnotation, o.Hostname)
 	}
+	d.setLabels(o.Labels)
 	return d.nameAppVolumes()
+}
+
+// setLabels adds labels to those of the pod, or replaces them.
+func (d *document) setLabels(labels map[string]string) {
+	if len(labels) == 0 {
+		return
+	}
+	if d.pod.UserLabels == nil {
+		d.pod.UserLabels = make(types.UserLabels)
+	}
+	maps.Copy(d.pod.UserLabels, labels)
 }
 
 // setVolumes makes each of the named volumes a path of the host, whatever the

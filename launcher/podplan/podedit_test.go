@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/google/go-cmp/cmp"
@@ -108,6 +109,7 @@ func TestPoliciesOfThePodAreInItsStagerConfig(t *testing.T) {
 		{"the configuration overrides the default", `{"ExitPolicy":"never"}`, Options{DefaultExit: "all"}, `{"ExitPolicy":"never"}`},
 		{"an option overrides the configuration", `{"ExitPolicy":"never"}`, Options{DefaultExit: "all", ExitPolicy: "failure"}, `{"exitPolicy":"failure"}`},
 		{"restart", `{"restart":"never"}`, Options{Restart: "always"}, `{"restart":"always"}`},
+		{"time to stop", `{"GracePeriod":"1s"}`, Options{GracePeriod: "90s"}, `{"gracePeriod":"90s"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got, err := stagerConfig(json.RawMessage(tt.config), tt.options); err != nil || string(got) != tt.want {
@@ -117,6 +119,33 @@ func TestPoliciesOfThePodAreInItsStagerConfig(t *testing.T) {
 	}
 	if _, err := stagerConfig(json.RawMessage(`[]`), Options{Restart: "always"}); err == nil {
 		t.Error("a list is accepted")
+	}
+}
+
+// A stager that waits for its apps as long as it is told is not killed meanwhile.
+func TestAStagerMayTakeLongerThanItsAppsTo(t *testing.T) {
+	for config, want := range map[string]time.Duration{
+		``: stopTimeout, `null`: stopTimeout, `{"gracePeriod":"0s"}`: stopTimeout, `{"gracePeriod":"x"}`: stopTimeout, `{"gracePeriod":1}`: stopTimeout,
+		`{"GracePeriod":"2m"}`: 2*time.Minute + stopMargin,
+	} {
+		if got := timeToStop(json.RawMessage(config)); got != want {
+			t.Errorf("%s: %s, want %s", config, got, want)
+		}
+	}
+	plan, _, err := newPlanner().FromImage("example.com/my_app.1", nil, Options{GracePeriod: "90s"})
+	if want := 90*time.Second + stopMargin; err != nil || plan.StopTimeout != want {
+		t.Errorf("%s, %v, want %s", plan.StopTimeout, err, want)
+	}
+}
+
+func TestLabelsOfTheOptionsAreThePods(t *testing.T) {
+	pod, err := editPod(`{"acKind":"PodManifest","acVersion":"0.8.11","userLabels":{"a":"1","b":"2"},"apps":[{"name":"a","image":{"name":"example.com/one"}}]}`,
+		Options{Labels: map[string]string{"b": "x=y", "c": ""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(types.UserLabels{"a": "1", "b": "x=y", "c": ""}, pod.UserLabels); diff != "" {
+		t.Error(diff)
 	}
 }
 

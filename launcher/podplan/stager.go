@@ -3,6 +3,7 @@ package podplan
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/appc/spec/schema/types"
 
@@ -72,10 +73,29 @@ func (p *Planner) layersOf(id string) ([]*images.Image, error) {
 	return p.Images.Layers(top)
 }
 
+// timeToStop returns how long a stager with the configuration may take to stop. A grace period that is no duration is
+// the stager's to refuse.
+func timeToStop(config json.RawMessage) time.Duration {
+	var text string
+	object, err := readConfig(config)
+	if err == nil {
+		err = json.Unmarshal(object.Take("gracePeriod"), &text)
+	}
+	if err != nil {
+		return stopTimeout
+	}
+	grace, err := time.ParseDuration(text)
+	if err != nil {
+		return stopTimeout
+	}
+	return max(stopTimeout, grace+stopMargin)
+}
+
 // stagerConfig returns the configuration's stagerConfig with the policies that the options have. The stager makes a
 // working directory of the options, as Docker does, unless the configuration decides that.
 func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error) {
-	if o.ExitPolicy == "" && o.DefaultExit == "" && o.Restart == "" && o.App.WorkingDirectory == "" {
+	if o.ExitPolicy == "" && o.DefaultExit == "" && o.Restart == "" && o.GracePeriod == "" &&
+		o.App.WorkingDirectory == "" {
 		return configured, nil
 	}
 	config, err := readConfig(configured)
@@ -87,7 +107,9 @@ func stagerConfig(configured json.RawMessage, o Options) (json.RawMessage, error
 		exit = o.DefaultExit
 	}
 	changed := false
-	for _, policy := range []struct{ key, value string }{{"exitPolicy", exit}, {"restart", o.Restart}} {
+	for _, policy := range []struct{ key, value string }{
+		{"exitPolicy", exit}, {"restart", o.Restart}, {"gracePeriod", o.GracePeriod},
+	} {
 		if policy.value == "" {
 			continue
 		}

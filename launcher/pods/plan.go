@@ -42,6 +42,8 @@ type Plan struct {
 	// /run/systemd/journal in the stager's root; "" for none.
 	Journal string `json:"journal,omitempty"`
 	Apps    []App  `json:"apps"` // in the pod's order
+	// Labels are the userLabels of the pod's manifest.
+	Labels map[string]string `json:"labels,omitempty"`
 
 	// CgroupParent is the group in which a restart makes the pod's cgroup; "" for the configuration's.
 	CgroupParent string `json:"cgroupParent,omitempty"`
