@@ -109,7 +109,7 @@ func (a *assembly) mount(config *configs.Config) error {
 			}
 			continue
 		}
-		if m.Device == "proc" && a.ownPIDs {
+		if m.Device == "proc" {
 			a.add(procOf(m))
 			continue
 		}
@@ -154,7 +154,7 @@ func procOf(m *configs.Mount) operation {
 	const attributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC // with the numbers of flags
 	return operation{
 		kind: C.DIRECT_PROC, flags: C.DIRECT_FOLDER | C.DIRECT_NO_LINKS, set: uint64(m.Flags) & attributes,
-		source: strings.TrimPrefix(m.Data, "hidepid="), target: m.Destination, what: "mount /proc",
+		source: strings.TrimPrefix(m.Data, "hidepid="), target: m.Destination, what: "mount proc at /proc",
 	}
 }
 
