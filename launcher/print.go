@@ -16,6 +16,7 @@ import (
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -176,6 +177,12 @@ func isTerminal(stream any) bool {
 	}
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// isNull reports whether a stream is the null device.
+func isNull(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
 // appLabel is what stands before an app's lines: the name, padded to width, on a terminal in a

@@ -48,6 +48,10 @@ The arguments after -- follow those of the image.`,
 // run starts a pod. With --detach it prints the pod's UUID when it is up; if the UUID cannot be
 // printed, the pod is deleted. Otherwise it shows the pod's output until it ends, see runHere.
 func (c *cli) run(ctx context.Context, o runOptions) (err error) {
+	if o.interactive() && !o.app.TTY {
+		// The null device has no input: the app's stdin is at its end, as without --interactive.
+		o.app.Stdin, o.app.StdinOnce = !isNull(c.stdin), true
+	}
 	asked, err := c.asked(o)
 	if err != nil {
 		return err

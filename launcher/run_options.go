@@ -97,7 +97,7 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 	})
 	flags.BoolVar(&o.app.ReadOnlyRoot, "read-only", false, "make the app's root read-only; its volumes are not")
 	flags.BoolVarP(&o.app.Stdin, "interactive", "i", false,
-		"keep the app's stdin open, and connect your stdin; EOF is not forwarded")
+		"connect your stdin to the app's; with --tty or --detach the app's stays open after the end of yours")
 	flags.BoolVarP(&o.app.TTY, "tty", "t", false,
 		"give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
 	o.declareCapabilities(flags)

@@ -28,7 +28,8 @@ type AppOptions struct {
 	CapAdd, CapDrop  []string // "CAP_NET_ADMIN"; "ALL" in CapDrop
 	Privileged       bool     // Kurma's isolator os/linux/privileged, in place of those of capabilities
 	ReadOnlyRoot     bool     // appc's readOnlyRootFS
-	Stdin            bool     // the app's stdin stays open, for attach
+	Stdin            bool     // the app's stdin is open, for attach
+	StdinOnce        bool     // and ends with the input of the first caller of attach
 	TTY              bool     // the app has a terminal of its own
 }
 
@@ -41,7 +42,10 @@ func (a *AppOptions) isZero() bool {
 // annotations returns the app's annotations for its stdin.
 func (a *AppOptions) annotations() types.Annotations {
 	var all types.Annotations
-	if a.Stdin {
+	switch {
+	case a.Stdin && a.StdinOnce:
+		all = append(all, types.Annotation{Name: names.StdinAnnotation, Value: "once"})
+	case a.Stdin:
 		all = append(all, types.Annotation{Name: names.StdinAnnotation, Value: "stream"})
 	}
 	if a.TTY {

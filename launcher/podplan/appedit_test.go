@@ -200,6 +200,11 @@ func TestStdinAndTerminalOfTheOptionsAreAnnotations(t *testing.T) {
 	if diff := cmp.Diff(want, both.annotations()); diff != "" {
 		t.Error(diff)
 	}
+	want = types.Annotations{{Name: names.StdinAnnotation, Value: "once"}}
+	once := AppOptions{Stdin: true, StdinOnce: true}
+	if diff := cmp.Diff(want, once.annotations()); diff != "" {
+		t.Error(diff)
+	}
 	if all := new(AppOptions).annotations(); all != nil {
 		t.Errorf("without options: %v", all)
 	}

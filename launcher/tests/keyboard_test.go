@@ -189,6 +189,17 @@ func TestRunInteractiveReturnsTheExitStatus(t *testing.T) {
 	if r := harness.Finish(t, cmd); r.Code != 8 || r.Stdout != "<from a pipe>\n" {
 		t.Errorf("%+v", r)
 	}
+	for _, input := range []io.Reader{strings.NewReader("all of\nit"), nil} { // nil is the null device
+		cmd := b.Command("run", "-i", "--rm", "kurma.io/stager/tests/busybox", "--", "-c", "cat; exit 9")
+		cmd.Stdin = input
+		want := ""
+		if input != nil {
+			want = "all of\nit"
+		}
+		if r := harness.Finish(t, cmd); r.Code != 9 || r.Stdout != want {
+			t.Errorf("input to its end: %+v", r)
+		}
+	}
 	if all := b.PS(); len(all) != 0 {
 		t.Errorf("left: %+v", all)
 	}
