@@ -80,3 +80,16 @@ func TestThePodIsDeletedBesideWait(t *testing.T) {
 	h.run("rm", "p")
 	deleted("afterwards")
 }
+
+// A pod that is deleted at its end has its exit code in its last event.
+func TestTheExitCodeOfADeletedPodIsKnown(t *testing.T) {
+	h := newHost(t)
+	c := &cli{daemon: must(daemon.Open(must(daemon.ReadConfig(filepath.Join(h.dir, "config.json"))), daemon.Options{}))}
+	uuid := strings.TrimSpace(h.run("run", "--detach", "--name", "p", "example.com/one"))
+	pod := must(c.daemon.FindPod("p"))
+	h.killMonitor(uuid)
+	h.run("rm", "--force", "p")
+	if got, err := c.outcome(t.Context(), pod); err != nil || got.Code == nil || *got.Code != 137 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

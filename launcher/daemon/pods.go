@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"kurma.io/stager/launcher/events"
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/signing"
@@ -109,9 +110,26 @@ type Outcome struct {
 	Reason string `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 }
 
-// Wait waits until the pod has ended. A pod that is deleted with its outcome, or is just being deleted, is
-// pods.ErrNotFound.
+// Wait waits until the pod has ended. The outcome of a pod that is deleted by then, or is just being deleted, is that of
+// its last event; if that has none the error is pods.ErrNotFound.
 func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
+	outcome, err := awaitOutcome(ctx, pod)
+	if !errors.Is(err, pods.ErrNotFound) {
+		return outcome, err
+	}
+	failed := d.Events(ctx, EventOptions{}, func(e events.Event) error {
+		if e.UUID == pod.Plan.UUID && e.App == "" && e.Action == events.Exited && e.Code != nil {
+			outcome, err = Outcome{UUID: e.UUID, Name: e.Pod, Code: e.Code}, nil
+			if e.Reason == pods.OOMKilled {
+				outcome.Reason = e.Reason
+			}
+		}
+		return nil
+	})
+	return outcome, errors.Join(err, failed)
+}
+
+func awaitOutcome(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 	if err := pod.AwaitEnd(ctx); err != nil {
 		return Outcome{}, err
 	}
