@@ -249,3 +249,13 @@ func TestExecOptionsOverrideTheApp(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+func TestAServiceLearnsOfEachAppThatFails(t *testing.T) {
+	for want, o := range map[string]runOptions{
+		"failure": {cgroupParent: ownCgroup}, "all": {}, "": {detach: true},
+	} {
+		if asked := must(o.pod("run")); asked.Options.DefaultExit != want {
+			t.Errorf("%+v: %q, want %q", o, asked.Options.DefaultExit, want)
+		}
+	}
+}

@@ -47,7 +47,10 @@ func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
 		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
 		GracePeriod: o.gracePeriod,
 	}
-	if !o.detach {
+	switch {
+	case o.cgroupParent == ownCgroup:
+		asked.Options.DefaultExit = "failure" // the service manager learns of each app that fails
+	case !o.detach:
 		asked.Options.DefaultExit = "all"
 	}
 	isManifest, err := isPodManifest(o.source)

@@ -45,7 +45,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 		{
 			"policies", `{"exitPolicy": "failure", "restart": "on-failure"}`,
 			with(func(c *Config) {
-				c.ExitPolicy, c.Restart = spec.ExitPolicy{AtFailure: true}, spec.RestartPolicy{AfterFailure: true}
+				c.ExitPolicy, c.Restart = spec.ExitPolicy{WhenAllEnded: true, AtFailure: true}, spec.RestartPolicy{AfterFailure: true}
 			}), nil,
 		},
 		{"shared memory", `{"shmSize": "1Gi"}`, with(func(c *Config) { c.SharedMemory = 1 << 30 }), nil},

@@ -32,6 +32,6 @@ func ExitPolicies() []NamedPolicy[ExitPolicy] {
 	return []NamedPolicy[ExitPolicy]{
 		{"never", ExitPolicy{}},
 		{"all", ExitPolicy{WhenAllEnded: true}},
-		{"failure", ExitPolicy{AtFailure: true}},
+		{"failure", ExitPolicy{WhenAllEnded: true, AtFailure: true}},
 	}
 }

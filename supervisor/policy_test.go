@@ -57,7 +57,8 @@ func TestExitPoliciesDecideThePodsEnd(t *testing.T) {
 		{"all", []int{0, 4}, decision{}},
 		{"all", []int{0, 4, 5}, decision{4, true}},
 		{"all", []int{0, 0, 0}, decision{0, true}},
-		{"failure", []int{0, 0, 0}, decision{}},
+		{"failure", []int{0, 0}, decision{}},
+		{"failure", []int{0, 0, 0}, decision{0, true}},
 		{"failure", []int{0, 4}, decision{4, true}},
 	} {
 		var exits []Exit

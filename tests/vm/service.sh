@@ -95,7 +95,7 @@ check 'the app runs again' contains /run/status running
 
 pod bad '/nonexistent/program' && sed -i 's,"/bin/sh","/nonexistent",' /etc/kurma/pods/bad.json
 check 'a pod that cannot start fails the start' fails systemctl start kurma-pod@bad.service
-check 'a service without a manifest does not start' fails systemctl is-active --quiet kurma-pod@none.service
+check 'a missing manifest fails the start' fails systemctl start kurma-pod@none.service
 
 systemctl stop kurma-pod@bad.service # which systemd starts again and again
 dpkg --install kurma-cri_*.deb
