@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"time"
 
 	"kurma.io/stager/launcher/events"
@@ -151,7 +153,11 @@ func awaitOutcome(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 // removed meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from its
 // networks, is also started again, and stays; its error, as one of its deletion, is returned beside the new pod. If ctx
 // ends while the old pod is stopped, the old pod stays with its volumes and logs, and no pod is started.
+// A pod of a service is an error that names the service: the service manager would take its end for the service's.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
+	if unit := serviceOf(old.Plan); unit != "" {
+		return nil, fmt.Errorf("it belongs to the service %[1]s: use systemctl restart %[1]s", unit)
+	}
 	imageStore, ring, err := d.imagesAndKeys()
 	if err != nil {
 		return nil, err
@@ -178,6 +184,15 @@ func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) 
 		return pod, err
 	}
 	return pod, store.Remove(context.WithoutCancel(ctx), old, false)
+}
+
+// serviceOf returns the unit whose launcher runs a pod in the service's cgroup, "" for none.
+func serviceOf(plan pods.Plan) string {
+	unit := path.Base(path.Dir(plan.Cgroup))
+	if plan.CgroupParent != "" || !strings.HasSuffix(unit, ".service") {
+		return ""
+	}
+	return unit
 }
 
 // stopAndStart writes all that the new pod needs before it stops the old one: on a full disk the old pod runs on.

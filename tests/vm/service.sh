@@ -73,6 +73,9 @@ check 'the app still runs' contains /run/status running
 launcher exec web app -- echo from exec >/run/exec
 check 'a command runs in the app' contains /run/exec 'from exec'
 
+check 'restart names the service' fails launcher restart web
+check 'the service is active as before' is "$(property MainPID kurma-pod@web.service)" "$main"
+
 check 'the service stops' systemctl stop kurma-pod@web.service
 check 'the stop was clean' is "$(property Result kurma-pod@web.service)" success
 check 'the launcher has ended with 0' is "$(property ExecMainStatus kurma-pod@web.service)" 0
