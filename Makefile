@@ -1,5 +1,5 @@
 # `make demo` imports, starts and stops a pod; `make test` runs the tests, in some minutes.
-# Run both as root. On Debian they install missing packages. CONTRIBUTING.md has a table of all targets.
+# Run both as root. On Debian they install missing packages. `make help` lists all targets.
 
 # VERSION is the version that the programs, the image's label and the stager's log have.
 ifndef VERSION
@@ -77,9 +77,13 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all help build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
+
+# The table is CONTRIBUTING.md's.
+help:
+	@sed -n 's/`//g; s/^| \(make [^|]*[^ |]\) *| \(.*\) |$$/\1\n\t\2/p' CONTRIBUTING.md
 
 build: $(BIN)/stager $(BIN)/launcher $(BIN)/aci $(BIN)/kurma-cri
 

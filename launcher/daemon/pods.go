@@ -112,8 +112,8 @@ type Outcome struct {
 	Reason string `json:"reason,omitempty"` // "oom-killed" if that has ended an app
 }
 
-// Wait waits until the pod has ended. The outcome of a pod that is deleted by then, or is just being deleted, is that of
-// its last event; if that has none the error is pods.ErrNotFound.
+// Wait waits until the pod has ended. The outcome of a pod that is deleted by then, or is just being deleted, is that
+// of its last event; if that has none the error is pods.ErrNotFound.
 func (d *Daemon) Wait(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 	outcome, err := awaitOutcome(ctx, pod)
 	if !errors.Is(err, pods.ErrNotFound) {
