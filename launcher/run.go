@@ -27,7 +27,9 @@ until a signal stops it. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the pod.
 With --detach, run prints the pod's UUID when all apps have been started, and leaves the pod running: the pod of an
 image ends with its app, the pod of a manifest stays until it is stopped, unless --exit-policy says otherwise.
 
-The arguments after -- follow those of the image.`,
+The arguments after -- follow those of the image.
+
+The page docs/pods.md explains the pod manifest; the Debian package has it in /usr/share/doc/kurma-launcher.`,
 		Annotations: map[string]string{exitStatusAnnotation: "The pod's: the first exit code of an app that is not 0; " +
 			"130 after SIGINT; 1 if the pod does not start, 126 if an app's program is not executable, 127 if it is missing."},
 		Example: `  launcher run --detach --name web --volume data=/srv/web example.com/web:1.0

@@ -41,6 +41,10 @@ func documents() []document {
 		{"README.md", `cp /release/*.deb .`, 4, []string{
 			"signed by", "first  running", "8080->80/tcp", "hello from hello", "hello from a pod", "hello from a command",
 		}},
+		{"docs/pods.md", "", 5, []string{
+			`pod "one" with 1 app can be started`, "good morning from user 1000", `pod "stack" with 3 apps can be started`,
+			"\npage number ", "8090->80/tcp", "web  running", `"fate": "enforced"`, " /data/pages\n",
+		}},
 		{"docs/operate.md", "", 5, []string{
 			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", "/logs/hello/", "memory", "running", "hello from hello",
 		}},

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// section returns the part of docs/pods.md below a heading, to the next heading.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/pods.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, found := strings.Cut(string(text), "\n### "+heading+"\n")
+	if !found {
+		t.Fatalf("docs/pods.md has no heading %q", heading)
+	}
+	part, _, _ = strings.Cut(part, "\n#")
+	return part
+}
+
+// docs/pods.md describes each isolator once, and says whether apps or the pod have it.
+func TestIsolatorsAreDocumented(t *testing.T) {
+	table := section(t, "Isolators")
+	for _, row := range isolators() {
+		var of []string
+		if row.app {
+			of = append(of, "app")
+		}
+		if row.pod {
+			of = append(of, "pod")
+		}
+		want := "\n| `" + row.name + "` | " + strings.Join(of, ", ") + " | "
+		if n := strings.Count(table, want); n != 1 {
+			t.Errorf("docs/pods.md has %d rows %q", n, want)
+		}
+	}
+	if rows := strings.Count(table, "\n| `"); rows != len(isolators()) {
+		t.Errorf("docs/pods.md has %d rows for %d isolators", rows, len(isolators()))
+	}
+}
+
+// docs/pods.md describes each annotation that the code names once.
+func TestAnnotationsAreDocumented(t *testing.T) {
+	table := section(t, "Annotations")
+	declared := append(annotationsIn(t, "../names"), annotationsIn(t, ".")...)
+	for _, name := range declared {
+		if n := strings.Count(table, "\n| `"+name+"` | "); n != 1 {
+			t.Errorf("docs/pods.md has %d rows for %s", n, name)
+		}
+	}
+	if rows := strings.Count(table, "\n| `"); rows != len(declared) {
+		t.Errorf("docs/pods.md has %d rows for %d annotations", rows, len(declared))
+	}
+}
+
+// annotationsIn returns the values of a package's constants that are called …Annotation.
+func annotationsIn(t *testing.T, folder string) (values []string) {
+	t.Helper()
+	files, err := filepath.Glob(folder + "/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			constant, ok := node.(*ast.ValueSpec)
+			if !ok || !strings.HasSuffix(constant.Names[0].Name, "Annotation") || len(constant.Values) != 1 {
+				return true
+			}
+			if literal, ok := constant.Values[0].(*ast.BasicLit); ok {
+				value, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				values = append(values, value)
+			}
+			return true
+		})
+	}
+	return values
+}
