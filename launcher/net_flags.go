@@ -32,11 +32,12 @@ func takeOtherNames(flags *pflag.FlagSet) {
 // declare declares the flags.
 func (f *netFlags) declare(flags *pflag.FlagSet) {
 	flags.FuncP("publish", "p", "publish the pod's port on the host, `[IP:]HOST:PORT[/PROTOCOL]`, such as 8080:80 or "+
-		"127.0.0.1:53:53/udp", func(text string) error {
-		port, err := networks.ParsePort(text)
-		f.publish = append(f.publish, port)
-		return err
-	})
+		"127.0.0.1:53:53/udp, or a range, 8000-8009:80-89; PORT alone has a free port of the host, which ps shows",
+		func(text string) error {
+			ports, err := networks.ParsePorts(text)
+			f.publish = append(f.publish, ports...)
+			return err
+		})
 	flags.Func("net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
 		"network, \"none\" for only a loopback device (also --network)", f.add)
 }

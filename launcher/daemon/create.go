@@ -141,6 +141,10 @@ func (d *Daemon) podsBelow(parent string) *pods.Store {
 	return store
 }
 
+// portAttempts is how often ports of the host are chosen for a pod: others that start at the same time may choose the
+// same ones.
+const portAttempts = 3
+
 // create plans a pod and puts it into the store, while its images are pinned.
 func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string,
 	o PodOptions,
@@ -149,9 +153,13 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 	if err != nil {
 		return nil, nil, err
 	}
-	for {
+	publish := o.Options.Publish
+	for attempt := 1; ; attempt++ {
 		names, err := store.LiveNames()
 		if err != nil {
+			return nil, nil, err
+		}
+		if o.Options.Publish, err = store.ChoosePorts(publish); err != nil {
 			return nil, nil, err
 		}
 		taken := func(name string) bool { return names[name] != "" }
@@ -169,6 +177,9 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 		pod, err := store.Create(ctx, plan)
 		if o.Options.Name == "" && errors.Is(err, pods.ErrNameTaken) {
 			continue // by a pod that was made since we looked
+		}
+		if attempt < portAttempts && errors.Is(err, pods.ErrPortTaken) {
+			continue // perhaps one that was chosen, and taken since
 		}
 		return pod, warnings, err
 	}

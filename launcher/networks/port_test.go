@@ -12,13 +12,22 @@ func TestAPortIsReadAndShown(t *testing.T) {
 		"127.0.0.1:8080:80":   "127.0.0.1:8080->80/tcp",
 		"[fd00::1]:53:53/udp": "[fd00::1]:53->53/udp",
 		"1:65535/sctp":        "1->65535/sctp",
-		"80":                  "want [IP:]HOST:PORT[/PROTOCOL]",
-		"":                    "want [IP:]HOST:PORT[/PROTOCOL]",
+		"80":                  "80/tcp",
+		"80-81/udp":           "80/udp, 81/udp",
+		"127.0.0.1::80":       "80/tcp",
+		"8000-8002:80-82":     "8000-8002->80-82/tcp",
+		"[::1]:1-2:3-4/sctp":  "[::1]:1-2->3-4/sctp",
+		"80-81:80":            "80-81:80: the ranges differ in length",
+		"80:80-81":            "80:80-81: the ranges differ in length",
+		"81-80:81-80":         `ports "81-80": want FIRST-LAST`,
+		"80-:80-81":           `ports "80-": want FIRST-LAST, numbers from 1 to 65535`,
+		"1-2-3:1-2-3":         `ports "1-2-3": want FIRST-LAST`,
+		"":                    `port "": want a number`,
+		"::80":                `"" is not an address of the host`,
 		"0:80":                `port "0": want a number from 1 to 65535`,
 		"80:65536":            `port "65536": want a number from 1 to 65535`,
 		":80":                 `port "": want a number`,
-		"80:-1":               `port "-1": want a number`,
-		"80-81:80-81":         `port "80-81": want a number`,
+		"80:-1":               `ports "-1": want FIRST-LAST`,
 		"80:80/icmp":          `protocol "icmp": want tcp, udp or sctp`,
 		"80:80/":              `protocol "": want tcp`,
 		"localhost:80:80":     `"localhost" is not an address of the host`,
@@ -26,8 +35,8 @@ func TestAPortIsReadAndShown(t *testing.T) {
 		"[127.0.0.1]:80:80":   `"[127.0.0.1]" is not an address of the host`,
 		":80:80":              `"" is not an address of the host`,
 	} {
-		port, err := ParsePort(text)
-		got := port.String()
+		ports, err := ParsePorts(text)
+		got := DescribePorts(ports)
 		if err != nil {
 			got = err.Error()
 		}

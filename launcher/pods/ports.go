@@ -3,6 +3,7 @@ package pods
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -14,15 +15,15 @@ import (
 	"kurma.io/stager/launcher/networks"
 )
 
-// errPortTaken says that a port of the host that a pod publishes is in use.
-var errPortTaken = errors.New("host port already used")
+// ErrPortTaken says that a port of the host that a pod publishes is in use.
+var ErrPortTaken = errors.New("host port already used")
 
 // checkPorts returns an error that names the holder of a port that the plan publishes: the plan itself, a pod that is
 // live or could not be disconnected. The caller has the store's lock.
 func checkPorts(plan Plan, all []*Pod) error {
 	for i, port := range plan.Ports {
 		if publishedBy(port, plan.Ports[:i]) {
-			return fmt.Errorf("%w: %s is published twice by the pod", errPortTaken, describePort(port))
+			return fmt.Errorf("%w: %s is published twice by the pod", ErrPortTaken, describePort(port))
 		}
 	}
 	for _, pod := range all {
@@ -30,14 +31,60 @@ func checkPorts(plan Plan, all []*Pod) error {
 			switch {
 			case !publishedBy(port, pod.Plan.Ports):
 			case pod.alive():
-				return fmt.Errorf("%w: %s is published by pod %q (%s)", errPortTaken, describePort(port), pod.Plan.Name,
+				return fmt.Errorf("%w: %s is published by pod %q (%s)", ErrPortTaken, describePort(port), pod.Plan.Name,
 					pod.Plan.UUID)
 			case pod.lingers():
-				return fmt.Errorf("%w: %s: %w", errPortTaken, describePort(port), pod.lingering())
+				return fmt.Errorf("%w: %s: %w", ErrPortTaken, describePort(port), pod.lingering())
 			}
 		}
 	}
 	return checkHostAddresses(plan.Ports)
+}
+
+// The ports that IANA leaves to whoever needs one (RFC 6335, 6).
+const firstFree, countFree = 49152, networks.MaxPort + 1 - 49152
+
+// ChoosePorts returns the mappings with a free port of the host for each that has none. Somebody else may take it
+// before Create, which then returns ErrPortTaken.
+func (s *Store) ChoosePorts(ports []networks.PortMapping) ([]networks.PortMapping, error) {
+	unchosen := func(p networks.PortMapping) bool { return p.HostPort == 0 }
+	if !slices.ContainsFunc(ports, unchosen) {
+		return ports, nil
+	}
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	ports = slices.Clone(ports)
+	for i := range ports {
+		if unchosen(ports[i]) {
+			if ports[i].HostPort, err = freePort(ports[i], ports, all); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return ports, nil
+}
+
+// freePort returns a port of the host for the mapping that no process, none of the pods and none of the other mappings
+// has.
+func freePort(port networks.PortMapping, others []networks.PortMapping, all []*Pod) (uint, error) {
+	taken := slices.Clone(others)
+	for _, pod := range all {
+		taken = append(taken, pod.Plan.Ports...)
+	}
+	start := rand.UintN(countFree)
+	for n := range uint(countFree) {
+		port.HostPort = firstFree + (start+n)%countFree
+		if publishedBy(port, taken) {
+			continue
+		}
+		err := checkListeners([]networks.PortMapping{port})
+		if !errors.Is(err, ErrPortTaken) {
+			return port.HostPort, err
+		}
+	}
+	return 0, fmt.Errorf("%w: all from %d to %d", ErrPortTaken, firstFree, networks.MaxPort)
 }
 
 // checkHostAddresses returns an error that names a port on an address which is not one of the network namespace of this
@@ -131,7 +178,7 @@ func checkListeners(ports []networks.PortMapping) error {
 				host, _ := netip.ParseAddr(port.HostIP)
 				for _, s := range sockets {
 					if port.Protocol == protocol && s.port == port.HostPort && covers(host, s.address) {
-						return fmt.Errorf("%w: %s is used by %s", errPortTaken, describePort(port), ownerOf(s.inode))
+						return fmt.Errorf("%w: %s is used by %s", ErrPortTaken, describePort(port), ownerOf(s.inode))
 					}
 				}
 			}

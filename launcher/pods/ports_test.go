@@ -35,9 +35,40 @@ func TestAPortInUseIsAnErrorThatNamesTheHolder(t *testing.T) {
 		{"two addresses", "", []networks.PortMapping{port("udp", "127.0.0.2"), port("udp", "127.0.0.1")}},
 	} {
 		err := errors.Join(checkPorts(Plan{Ports: tt.ports}, nil), checkListeners(tt.ports))
-		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, errPortTaken) || !strings.Contains(err.Error(), tt.words)) {
+		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, ErrPortTaken) || !strings.Contains(err.Error(), tt.words)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
 		}
+	}
+}
+
+// A port that nobody asks for by its number is one that neither a process nor a pod has.
+func TestAPortIsChosen(t *testing.T) {
+	tcp := func(port uint) networks.PortMapping {
+		return networks.PortMapping{HostPort: port, ContainerPort: 80, Protocol: "tcp"}
+	}
+	var taken []networks.PortMapping // all but two
+	const left, heard = firstFree + 5, firstFree + 7
+	for n := range uint(countFree) {
+		if port := firstFree + n; port != left && port != heard {
+			taken = append(taken, tcp(port))
+		}
+	}
+	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", heard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	pod := []*Pod{{Plan: Plan{Ports: taken}}}
+	if port, err := freePort(tcp(0), nil, pod); port != left || err != nil {
+		t.Errorf("%d, %v, want %d", port, err, left)
+	}
+	if port, err := freePort(tcp(0), []networks.PortMapping{tcp(left)}, pod); !errors.Is(err, ErrPortTaken) {
+		t.Errorf("none is free: %d, %v", port, err)
+	}
+	store := Open(t.TempDir(), "")
+	ports, err := store.ChoosePorts([]networks.PortMapping{tcp(0), tcp(8080), tcp(0)})
+	if err != nil || ports[1] != tcp(8080) || ports[0].HostPort < firstFree || ports[2].HostPort < firstFree || ports[0] == ports[2] {
+		t.Errorf("%v, %v", ports, err)
 	}
 }
 

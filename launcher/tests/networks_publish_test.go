@@ -101,6 +101,27 @@ func TestRunPublishesPorts(t *testing.T) {
 	answers(t, "web", func() string { return m.page(8080) })
 }
 
+// run --publish chooses a port of the host if none is asked for, and publishes ranges.
+func TestRunPublishesAChosenPort(t *testing.T) {
+	t.Parallel()
+	m := newNetMachine(t, "[]", packaged(t))
+	m.withWorld()
+	m.publishing("chosen", "-p", "80", "-p", "8090-8092:79-81")
+	var shown struct {
+		Ports []struct{ HostPort, ContainerPort int }
+	}
+	if err := json.Unmarshal([]byte(m.Must("inspect", "chosen")), &shown); err != nil || len(shown.Ports) != 4 || shown.Ports[0].ContainerPort != 80 {
+		t.Fatalf("inspect: %v, ports %v", err, shown.Ports)
+	}
+	answers(t, "web", func() string { return m.page(shown.Ports[0].HostPort) })
+	answers(t, "web", func() string { return m.page(8091) })
+	m.Must("restart", "chosen")
+	answers(t, "web", func() string { return m.page(shown.Ports[0].HostPort) })
+	if r := m.Launcher("run", "--net", "none", "-p", "80", "example.com/web"); r.Code != 2 {
+		t.Errorf("a port without a network: %+v", r)
+	}
+}
+
 // The packages and a registry are enough for a published page. The web server is not root, and serves the page that its image has
 // in a volume; the host and the world read the page.
 func TestAnImageOfARegistryIsPublished(t *testing.T) {
