@@ -33,7 +33,7 @@ func setting(name, otherwise string) string { return cmp.Or(os.Getenv("INJECT_"+
 // with which a later test goes on, and WORKERS how many worlds there are at once.
 func TestAFaultLeavesNothing(t *testing.T) {
 	b := findBuilt(t)
-	every, everyErr := strconv.Atoi(setting("EVERY", "60"))
+	every, everyErr := strconv.Atoi(setting("EVERY", "120"))
 	workers, workersErr := strconv.Atoi(setting("WORKERS", "2"))
 	span, spanErr := time.ParseDuration(setting("FOR", "15m"))
 	if everyErr != nil || workersErr != nil || spanErr != nil || every < 1 || workers < 1 {
@@ -115,11 +115,19 @@ func findBuilt(t *testing.T) built {
 		t.Fatalf("make aci images first: %v", err)
 	}
 	b.Busy = strings.TrimSpace(string(id))
-	b.Client = filepath.Join(t.TempDir(), "client")
-	build := exec.Command("go", "build", "-C", filepath.Join(top, "cri"), "-o", b.Client, "./tests/client")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the client: %v\n%s", err, out)
-	}
+	b.Client = build(t, filepath.Join(top, "cri"), "./tests/client")
+	b.Driver = build(t, filepath.Join(top, "netplugins"), "./remote/testdriver")
 	return b
+}
+
+// build builds a program of a module.
+func build(t *testing.T, module, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), filepath.Base(name))
+	cmd := exec.Command("go", "build", "-C", module, "-o", program, name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return program
 }

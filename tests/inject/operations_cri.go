@@ -97,8 +97,15 @@ func (w *world) serverLives() error {
 	return nil
 }
 
+// watchWord begins the method of a call beside which GetContainerEvents waits for the end of a container.
+const watchWord = "watch "
+
 func (w *world) callArgv(method, request string) []string {
-	return []string{w.Client, w.path("cri.sock"), "call", method, w.criWords(request)}
+	word := "call"
+	if name, watched := strings.CutPrefix(method, watchWord); watched {
+		word, method = "watch", name
+	}
+	return []string{w.Client, w.path("cri.sock"), word, method, w.criWords(request)}
 }
 
 // call makes a call of the CRI, and keeps the ID that it answers.
@@ -175,6 +182,7 @@ func criOperations() []operation {
 		{name: "CreateContainer", before: [][]string{run}, act: create, ready: func(w *world) bool { return one(w) && none((*world).containers)(w, result{}) }, done: lists((*world).containers, "CONTAINER_CREATED")},
 		{name: "StartContainer", before: [][]string{run, create}, act: start, ready: state("CONTAINER_CREATED"), done: lists((*world).containers, "CONTAINER_RUNNING")},
 		{name: "StopContainer", before: ran, act: stop, ready: state("CONTAINER_RUNNING"), done: lists((*world).containers, "CONTAINER_EXITED"), kept: (*world).criLog},
+		{name: "GetContainerEvents", before: ran, act: []string{criWord, watchWord + stop[1], stop[2]}, ready: state("CONTAINER_RUNNING"), done: said("CONTAINER_STOPPED_EVENT")},
 		{name: "RemoveContainer", before: append(ran, stop), act: []string{criWord, "RemoveContainer", byContainer}, ready: state("CONTAINER_EXITED"), done: none((*world).containers)},
 		{name: "PullImage", before: [][]string{{criWord, "RemoveImage", image}}, act: pullCall(), done: (*world).pulledImage, after: (*world).pullAgain},
 		{

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type built struct {
 	Images string // the folder of images
 	Busy   string // the ID of the image busybox
 	Client string // the program that makes calls of the CRI
+	Driver string // the network driver netplugins/remote/testdriver
 }
 
 // world is a machine of its own: a folder, namespaces and a cgroup.
@@ -38,6 +40,8 @@ type world struct {
 	sandbox   string          // the ID that the last call of RunPodSandbox has answered
 	container string          // and CreateContainer
 	serverEnd <-chan struct{} // closed when the server has ended; nil before its start
+
+	networked bool // setUpNetworks was called
 
 	foreign  map[string]string // the mounts with which the world begins, see mounts
 	limit    time.Duration     // of a step
@@ -64,7 +68,7 @@ func (w *world) setUp() error {
 	}
 	config := map[string]any{
 		"parentCgroupName": w.cgroup, "defaultStagerImage": names.Image,
-		"trustedKeys": []string{w.ACI + ".pub", w.pluginImage("cni") + ".pub", w.pluginImage("lo") + ".pub"}, "trustDirectory": w.path("trust"),
+		"trustedKeys": w.trusted(), "trustDirectory": w.path("trust"),
 		"podsDirectory": w.path("pods"), "imagesDirectory": w.path("images"), "cacheDirectory": w.path("cache"),
 		"networksDirectory": w.path("networks"), "containerNetworksDirectory": w.path("networks.d"),
 		"defaultStagerConfig": map[string]any{"gracePeriod": "2s"},
@@ -90,10 +94,9 @@ func (w *world) setUp() error {
 
 // setUpFor makes what an operation needs beside, unless an earlier one has had it made.
 func (w *world) setUpFor(op operation) error {
-	if name, _, _ := strings.Cut(op.name, "-"); name == "net" || name == "lo" {
-		if r := w.launcher("image", "import", w.pluginImage("cni"), w.pluginImage("lo")); r.code != 0 {
-			return fmt.Errorf("import plugins: %s", r.stderr)
-		}
+	if name, _, _ := strings.Cut(op.name, "-"); slices.Contains([]string{"net", "lo", "sample", "remote"}, name) && !w.networked {
+		w.networked = true
+		return w.setUpNetworks()
 	}
 	if op.cri() && w.serverEnd == nil {
 		return w.setUpServer()

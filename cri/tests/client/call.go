@@ -40,3 +40,24 @@ func call(ctx context.Context, connection *grpc.ClientConn, method, request stri
 	}
 	return "", fmt.Errorf("unknown method %q", method)
 }
+
+// watch makes a call while it receives events, and returns the event of the next container that ends, in JSON.
+func watch(ctx context.Context, connection *grpc.ClientConn, method, request string) (string, error) {
+	stream, err := runtimeapi.NewRuntimeServiceClient(connection).GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return "", err
+	}
+	if _, err := call(ctx, connection, method, request); err != nil {
+		return "", err
+	}
+	for {
+		event, err := stream.Recv()
+		if err != nil {
+			return "", fmt.Errorf("receive event: %w", err)
+		}
+		if event.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
+			text, err := protojson.Marshal(event)
+			return string(text), err
+		}
+	}
+}

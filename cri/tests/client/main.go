@@ -5,6 +5,7 @@
 //	                                           of 64 MiB, and prints its ID
 //	client SOCKET state ID                     prints the container's state
 //	client SOCKET call METHOD REQUEST          makes the call with a request in JSON, and prints the answer as JSON
+//	client SOCKET watch METHOD REQUEST         makes the call, and prints the event of the next container that ends
 package main
 
 import (
@@ -31,7 +32,7 @@ func run(args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the machine is emulated
 	defer cancel()
 	if len(args) < 3 {
-		return "", fmt.Errorf("usage: client SOCKET run CGROUP IMAGE COMMAND... | state ID | call METHOD REQUEST")
+		return "", fmt.Errorf("usage: client SOCKET run CGROUP IMAGE COMMAND... | state ID | call METHOD REQUEST | watch METHOD REQUEST")
 	}
 	connection, err := grpc.NewClient("unix://"+args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -44,6 +45,8 @@ func run(args []string) (string, error) {
 		return start(ctx, client, args[2], args[3], args[4:])
 	case args[1] == "call" && len(args) == 4:
 		return call(ctx, connection, args[2], args[3])
+	case args[1] == "watch" && len(args) == 4:
+		return watch(ctx, connection, args[2], args[3])
 	case args[1] == "state":
 		r, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: args[2]})
 		return r.GetStatus().GetState().String(), err
