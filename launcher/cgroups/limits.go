@@ -32,19 +32,39 @@ func (g *Group) limitAsAround(h Hierarchy, file string) error {
 	if err != nil {
 		return err
 	}
-	lowest := own
-	for dir := g.Dir(h); dir != h.Mount; {
-		dir = filepath.Dir(dir)
-		limit, err := limitIn(dir, file)
-		if err != nil {
-			return err
-		}
-		lowest = min(lowest, limit)
-	}
-	if lowest == own {
-		return nil
+	lowest, err := g.lowestLimit(h, file)
+	if err != nil || lowest == own {
+		return err
 	}
 	return os.WriteFile(filepath.Join(g.Dir(h), file), []byte(strconv.FormatInt(lowest, 10)), 0)
+}
+
+// lowestLimit returns the lowest limit of the group and the groups around it, noLimit for none.
+func (g *Group) lowestLimit(h Hierarchy, file string) (int64, error) {
+	lowest, err := limitIn(g.Dir(h), file)
+	for dir := g.Dir(h); dir != h.Mount && err == nil; {
+		dir = filepath.Dir(dir)
+		var limit int64
+		limit, err = limitIn(dir, file)
+		lowest = min(lowest, limit)
+	}
+	return lowest, err
+}
+
+// MemoryLimit returns the lowest limit of memory of the group and the groups around it, in bytes. Without one it is
+// more than any machine has.
+func (g *Group) MemoryLimit() (int64, error) {
+	lowest := int64(noLimit)
+	for _, h := range g.Hierarchies {
+		for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
+			limit, err := g.lowestLimit(h, file)
+			if err != nil {
+				return 0, fmt.Errorf("find limit of memory: %w", err)
+			}
+			lowest = min(lowest, limit)
+		}
+	}
+	return lowest, nil
 }
 
 // limitIn returns the limit in a file of a group's folder, noLimit for none. A limit that cannot be read is an error.

@@ -10,16 +10,19 @@ import (
 
 func TestAGroupGetsTheLowestLimitAroundIt(t *testing.T) {
 	const none = "9223372036854771712"
-	for name, tt := range map[string]struct{ file, root, outer, parent, own, want string }{
-		"the parent's":           {"memory.max", "", "max", "1000", "max", "1000"},
-		"the parent's parent's":  {"memory.max", "", "900", "1000", "max", "900"},
-		"its own":                {"memory.max", "", "900", "1000", "800", "800"},
-		"none":                   {"memory.max", "", "max", "max", "max", "max"},
-		"the mounted group's":    {"memory.max", "700", "max", "max", "max", "700"},
-		"memory of version 1":    {"memory.limit_in_bytes", none, none, "1000", none, "1000"},
-		"no memory limit in v1":  {"memory.limit_in_bytes", none, none, none, none, none},
-		"tasks":                  {"pids.max", "", "max", "100", "max", "100"},
-		"a file that v1 has not": {"memory.swappiness", "60", "50", "40", "60", "60"},
+	for name, tt := range map[string]struct {
+		file, root, outer, parent, own, want string
+		memory                               int64
+	}{
+		"the parent's":           {"memory.max", "", "max", "1000", "max", "1000", 1000},
+		"the parent's parent's":  {"memory.max", "", "900", "1000", "max", "900", 900},
+		"its own":                {"memory.max", "", "900", "1000", "800", "800", 800},
+		"none":                   {"memory.max", "", "max", "max", "max", "max", noLimit},
+		"the mounted group's":    {"memory.max", "700", "max", "max", "max", "700", 700},
+		"memory of version 1":    {"memory.limit_in_bytes", none, none, "1000", none, "1000", 1000},
+		"no memory limit in v1":  {"memory.limit_in_bytes", none, none, none, none, none, noLimit},
+		"tasks":                  {"pids.max", "", "max", "100", "max", "100", noLimit},
+		"a file that v1 has not": {"memory.swappiness", "60", "50", "40", "60", "60", noLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mount := t.TempDir()
@@ -37,6 +40,9 @@ func TestAGroupGetsTheLowestLimitAroundIt(t *testing.T) {
 			g := &Group{Path: "a/b/pod", Hierarchies: []Hierarchy{{Mount: mount}}}
 			if err := g.LimitAsAround(); err != nil {
 				t.Fatal(err)
+			}
+			if memory, err := g.MemoryLimit(); err != nil || memory != tt.memory {
+				t.Errorf("limit of memory %d, %v", memory, err)
 			}
 			got, err := os.ReadFile(filepath.Join(mount, "a/b/pod", tt.file))
 			if err != nil || strings.TrimSpace(string(got)) != tt.want {

@@ -134,3 +134,18 @@ func parse(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64) // the kernel writes numbers
 	return n
 }
+
+// OOMKilled reports whether the kernel has killed a process of the group, or of the group below with that name, because
+// memory was used up. Other groups below do not count.
+func (g *Group) OOMKilled(below string) bool {
+	for _, h := range g.Hierarchies {
+		for _, file := range []string{"memory.oom_control", "memory.events.local"} { // of version 1 and 2
+			for _, dir := range []string{g.Dir(h), filepath.Join(g.Dir(h), below)} {
+				if keyed(dir, file, "oom_kill") > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

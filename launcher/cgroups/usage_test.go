@@ -68,3 +68,26 @@ func TestUsageIsReadOfBothVersions(t *testing.T) {
 		})
 	}
 }
+
+func TestOOMKillsOfTheGroupAlone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		path, text string
+		want       bool
+	}{
+		"version 1":             {"pod/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", true},
+		"none":                  {"pod/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", false},
+		"version 2, the leaf":   {"pod/leaf/memory.events.local", "oom 1\noom_kill 1\n", true},
+		"version 2, the others": {"pod/memory.events", "oom 1\noom_kill 1\n", false},
+		"an app":                {"pod/apps/memory.oom_control", "oom_kill 1\n", false},
+	} {
+		mount := t.TempDir()
+		path := filepath.Join(mount, tt.path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(tt.text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		g := &Group{Path: "pod", Hierarchies: []Hierarchy{{Mount: mount}}}
+		if got := g.OOMKilled("leaf"); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -63,6 +63,8 @@ func (p *Pod) Killed() bool { return p.exit().Signal != "" }
 // exit status. It is "" for any other end, and for a pod that is deleted with the states.
 func (p *Pod) StagerFailed() string {
 	switch exit := p.exit(); {
+	case exit.OOMKilled:
+		return "the stager was ended: " + outOfMemory
 	case exit.Signal != "":
 		return "the stager was ended by " + exit.Signal
 	case exit.Code != 0 && p.Plan.LogDir != "" && !p.hasLastStatus() && exists(p.Dir):
@@ -97,7 +99,11 @@ func (k *Keeper) logSignal(exit Exit) {
 		return
 	}
 	defer log.Close()
-	slog.New(slog.NewTextHandler(log, nil)).Error("the stager was ended", "signal", exit.Signal)
+	how := []any{"signal", exit.Signal}
+	if exit.OOMKilled {
+		how = append(how, "reason", OOMKilled)
+	}
+	slog.New(slog.NewTextHandler(log, nil)).Error("the stager was ended", how...)
 }
 
 // exit is how the stager of a pod that has ended has ended: the kernel has killed it with a
@@ -109,12 +115,12 @@ func (p *Pod) exit() Exit {
 	return *p.State.Exit
 }
 
-// OOMKilled is the reason of an app that the kernel has killed for its memory.
+// OOMKilled is the reason of an app, or a stager, that the kernel has killed because memory was used up.
 const OOMKilled = "oom-killed"
 
 // Outcome returns the exit code of a pod that has ended: the stager's, or if that is 0 the
 // first in the pod's order that is not 0. It is nil, not known, if the stager's is 0 and the stager has not
-// written the apps', although its image says where. The reason is OOMKilled if an app has it.
+// written the apps', although its image says where. The reason is OOMKilled if an app has it, or the stager.
 func (p *Pod) Outcome() (code *int, reason string) {
 	first := p.exit().Code
 	last, err := p.LastStatus()
@@ -126,6 +132,9 @@ func (p *Pod) Outcome() (code *int, reason string) {
 		if a.Reason == OOMKilled {
 			reason = OOMKilled
 		}
+	}
+	if p.exit().OOMKilled {
+		reason = OOMKilled
 	}
 	if first == 0 && err != nil && p.Plan.LogDir != "" {
 		return nil, reason

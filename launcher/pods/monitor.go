@@ -15,6 +15,7 @@ import (
 	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/events"
+	"kurma.io/stager/names"
 )
 
 // Run launches the pod that Create has made. The calling process is the pod's monitor:
@@ -77,7 +78,7 @@ func (k *Keeper) watch(ctx context.Context, s *stager, group *cgroups.Group, rea
 	case <-ctx.Done():
 		return k.stop(s, group, context.Cause(ctx))
 	case exit := <-s.exited:
-		return exit, k.endedEarly(exit, ready)
+		return k.endedEarly(exit, group, ready)
 	case err := <-s.ready:
 		if err != nil {
 			return k.stop(s, group, fmt.Errorf("wait for the stager to be ready: %w", err))
@@ -90,7 +91,7 @@ func (k *Keeper) watch(ctx context.Context, s *stager, group *cgroups.Group, rea
 	}
 	if ended {
 		exit := <-s.exited
-		return exit, k.endedEarly(exit, ready)
+		return k.endedEarly(exit, group, ready)
 	}
 	return k.stay(ctx, s, group, ready)
 }
@@ -170,7 +171,7 @@ func (k *Keeper) stay(ctx context.Context, s *stager, group *cgroups.Group, read
 	}
 	select {
 	case exit := <-s.exited:
-		return exit, nil
+		return k.findOOM(exit, group), nil
 	case <-ctx.Done():
 		return k.stop(s, group, nil)
 	}
@@ -189,7 +190,7 @@ func (k *Keeper) stop(s *stager, group *cgroups.Group, why error) (Exit, error) 
 	defer late.Stop()
 	select {
 	case exit := <-s.exited:
-		return exit, why
+		return k.findOOM(exit, group), why
 	case <-late.C:
 	}
 	exit, err := s.kill(group)
@@ -200,13 +201,17 @@ func (k *Keeper) stop(s *stager, group *cgroups.Group, why error) (Exit, error) 
 // an error with the last line of the stager's log. The exit status of a start that fails is
 // 1, and such a stager leaves no last status: otherwise the pod was up for a moment, and ready is
 // called.
-func (k *Keeper) endedEarly(exit Exit, ready func() error) error {
+func (k *Keeper) endedEarly(exit Exit, group *cgroups.Group, ready func() error) (Exit, error) {
+	exit = k.findOOM(exit, group)
 	if exit.Signal == "" && (exit.Code != 1 || k.hasLastStatus()) {
-		return ready()
+		return exit, ready()
 	}
 	how := fmt.Sprintf("exit status %d", exit.Code)
 	if exit.Signal != "" {
 		how = exit.Signal
+	}
+	if exit.OOMKilled {
+		how = outOfMemory
 	}
 	words := lastLine(k.LogPath())
 	if words == "" {
@@ -214,9 +219,24 @@ func (k *Keeper) endedEarly(exit Exit, ready func() error) error {
 	}
 	err := fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
 	if k.LastLines == nil {
-		return err
+		return exit, err
 	}
-	return &StartError{Err: err, Output: k.LastLines(&k.Pod)}
+	return exit, &StartError{Err: err, Output: k.LastLines(&k.Pod)}
+}
+
+// outOfMemory says why the kernel has killed a stager.
+const outOfMemory = "the kernel killed it because memory was used up"
+
+// findOOM returns how a stager has ended whose exit is given, while its group is still there. If the kernel has
+// killed one of the stager's own processes because memory was used up, that is the end, whatever the exit status.
+// A stager that has gone on after such a kill has written the apps' last states.
+func (k *Keeper) findOOM(exit Exit, group *cgroups.Group) Exit {
+	if exit == (Exit{}) || k.hasLastStatus() || !group.OOMKilled(names.LeafCgroup) {
+		return exit
+	}
+	exit = killed()
+	exit.OOMKilled = true
+	return exit
 }
 
 // StartError is the error of a pod that did not start.

@@ -161,4 +161,6 @@ type State struct {
 type Exit struct {
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`
+	// OOMKilled says that the kernel has killed a process of the stager because memory was used up.
+	OOMKilled bool `json:"oomKilled,omitempty"`
 }
