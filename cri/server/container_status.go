@@ -88,7 +88,7 @@ func lifeOfPod(r records.Container, pod *pods.Pod) life {
 	case code == nil:
 		return l
 	case why == pods.OOMKilled:
-		l.reason = "OOMKilled"
+		l.reason, l.message = "OOMKilled", pod.StagerFailed()
 	case *code == 0:
 		l.reason = "Completed"
 	default:

@@ -67,6 +67,9 @@ func (s *Server) facts(
 		return f, err
 	}
 	f.Cgroups = cgroupsOf(group)
+	if f.LowestOOMScoreAdj, err = lowestScore(group, support.MinOOMScoreAdj); err != nil {
+		return f, err
+	}
 	if f.Seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext().GetSeccomp()); err != nil {
 		return f, err
 	}

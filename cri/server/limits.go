@@ -18,6 +18,7 @@ import (
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -70,6 +71,30 @@ func limitStarted(pod *pods.Pod, r records.Container) error {
 		}
 	}
 	return nil
+}
+
+// lowestScore returns the lowest oom_score_adj of an app in a sandbox with that cgroup. lowest is the stager's, and not
+// -1000 if the stager lacks CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)): then the OOM killer could choose the stager,
+// which is larger than each process of an app of many. A score counts thousandths of the memory that is used up, so
+// that of the app is higher by as many as the stager takes of it at most.
+func lowestScore(group *cgroups.Group, lowest int) (int64, error) {
+	const (
+		exempt, highest = -1000, 1000
+		stager          = 16 << 20 // bytes
+	)
+	if lowest <= exempt {
+		return exempt, nil
+	}
+	limit, err := group.MemoryLimit()
+	if err != nil {
+		return 0, err
+	}
+	var machine unix.Sysinfo_t
+	if err := unix.Sysinfo(&machine); err != nil {
+		return 0, os.NewSyscallError("sysinfo", err)
+	}
+	limit = max(1, min(limit, int64(machine.Totalram)*int64(machine.Unit)))
+	return min(highest, int64(lowest)+1+stager*1000/limit), nil
 }
 
 // appGroup is the cgroup of the container's app below the container's own.

@@ -57,3 +57,32 @@ func TestLimitsOfMemoryThatAreFull(t *testing.T) {
 		}
 	}
 }
+
+// A stager that the OOM killer may choose is worth less to it than each process of its app, in a cgroup of any limit.
+func TestAppsAreChosenBeforeTheStager(t *testing.T) {
+	for _, tt := range []struct {
+		limit  string
+		stager int
+		want   int64
+	}{
+		{"67108864", -1000, -1000},
+		{"67108864", 0, 251},
+		{"67108864", -999, -748},
+		{"1073741824", 500, 516},
+		{"16777216", 0, 1000},
+		{"0", 0, 1000},
+	} {
+		group := &cgroups.Group{Path: "pod", Hierarchies: []cgroups.Hierarchy{{Mount: t.TempDir(), V2: true}}}
+		dir := group.Dir(group.Hierarchies[0])
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "memory.max"), []byte(tt.limit), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := lowestScore(group, tt.stager); err != nil || got != tt.want {
+			t.Errorf("%v: %d, %v", tt, got, err)
+		}
+	}
+	group := &cgroups.Group{Path: "pod", Hierarchies: []cgroups.Hierarchy{{Mount: t.TempDir(), V2: true}}}
+	if got, err := lowestScore(group, 0); err != nil || got < 1 || got > 100 {
+		t.Errorf("without a limit: %d, %v", got, err)
+	}
+}

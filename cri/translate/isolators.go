@@ -17,7 +17,7 @@ import (
 // isolatorsOf returns the app's isolators.
 func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error) {
 	s := c.GetSecurityContext()
-	all := resourceIsolators(c.GetResources())
+	all := resourceIsolators(c.GetResources(), f.LowestOOMScoreAdj)
 	if s.GetPrivileged() {
 		all = append(all, isolator{"os/linux/privileged", true})
 	} else {
@@ -125,7 +125,7 @@ const (
 	maxShares = 262144
 )
 
-func resourceIsolators(r *runtimeapi.LinuxContainerResources) []isolator {
+func resourceIsolators(r *runtimeapi.LinuxContainerResources, lowestScore int64) []isolator {
 	var all []isolator
 	if limit := r.GetMemoryLimitInBytes(); limit > 0 {
 		all = append(all, isolator{"resource/memory", map[string]string{"limit": strconv.FormatInt(limit, 10)}})
@@ -140,7 +140,7 @@ func resourceIsolators(r *runtimeapi.LinuxContainerResources) []isolator {
 	if shares := r.GetCpuShares(); shares > 0 {
 		all = append(all, isolator{"os/linux/cpu-shares", max(minShares, min(shares, maxShares))})
 	}
-	if score := r.GetOomScoreAdj(); score != 0 {
+	if score := max(r.GetOomScoreAdj(), lowestScore); score != 0 {
 		all = append(all, isolator{"os/linux/oom-score-adj", score})
 	}
 	return all

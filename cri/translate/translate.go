@@ -85,6 +85,8 @@ type Facts struct {
 	Seccomp []byte
 	// LogPath is the log's file on the host; "" for none.
 	LogPath string
+	// LowestOOMScoreAdj is the lowest oom_score_adj of an app.
+	LowestOOMScoreAdj int64
 	// Cgroups are those of the machine.
 	Cgroups Cgroups
 }

@@ -31,7 +31,7 @@ func facts() Facts {
 		Resolve:      func(target string, _ []string) (string, error) { return path.Clean(target), nil },
 		Files:        map[string]string{"/etc/hosts": "/sandbox/hosts"},
 		Sources:      map[string]string{"/link": "/real"},
-		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"},
+		Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN"}, Default: []string{"CAP_CHOWN", "CAP_KILL"}, LowestOOMScoreAdj: -1000,
 		MountsBelow: func(path string) bool { return path == "/with-mounts" },
 		SharedMount: func(path string) bool { return path == "/shared" },
 		Cgroups:     Cgroups{Has: func(string) bool { return false }},
@@ -141,6 +141,18 @@ func TestIsolatorsAreWhatIsAskedFor(t *testing.T) {
 				t.Errorf("%s, %v, want %s", text, err, test.want)
 			}
 		})
+	}
+}
+
+func TestAScoreIsNotBelowTheLowest(t *testing.T) {
+	for _, tt := range []struct{ asked, lowest, want int64 }{{-997, -1000, -997}, {-997, 30, 30}, {0, 30, 30}, {900, 30, 900}, {0, -1000, 0}} {
+		got := int64(0) // of an app without the isolator
+		for _, i := range resourceIsolators(&runtimeapi.LinuxContainerResources{OomScoreAdj: tt.asked}, tt.lowest) {
+			got = i.Value.(int64)
+		}
+		if got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
+		}
 	}
 }
 
