@@ -140,7 +140,8 @@ func elsewhere() map[string]string {
 // otherwise maps options of podman's and docker's run to how the launcher does the same.
 func otherwise() map[string]string {
 	return map[string]string{
-		"dns": "--net NETWORK:dns=ADDRESS sets the pod's name servers", "init": "the stager is the init process of every pod",
+		"add-host": "--volume /FILE:/etc/hosts:ro gives the apps a hosts file",
+		"init":     "the stager is the init process of every pod",
 	}
 }
 

@@ -2,17 +2,19 @@ package main
 
 import (
 	"errors"
+	"net/netip"
 
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/spf13/pflag"
 )
 
-// netFlags collects --net and --publish.
+// netFlags collects --net, --publish and --dns.
 type netFlags struct {
-	host, none bool
-	requests   []networks.Request
-	publish    []networks.PortMapping
+	host, none  bool
+	requests    []networks.Request
+	publish     []networks.PortMapping
+	nameServers []string
 }
 
 // takeOtherNames accepts the names that podman and docker have for options. Only the launcher's own are shown and
@@ -40,6 +42,13 @@ func (f *netFlags) declare(flags *pflag.FlagSet) {
 		})
 	flags.Func("net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
 		"network, \"none\" for only a loopback device (also --network)", f.add)
+	flags.Func("dns", "ask the name server at this `ADDRESS`, not those of the networks", func(text string) error {
+		if _, err := netip.ParseAddr(text); err != nil {
+			return errors.New("want an address")
+		}
+		f.nameServers = append(f.nameServers, text)
+		return nil
+	})
 }
 
 // add adds a network of --net.
@@ -68,6 +77,10 @@ func (f *netFlags) add(text string) error {
 // command's line.
 func (f *netFlags) check(command string, all []networks.Network) error {
 	switch {
+	case f.host && len(f.nameServers) > 0:
+		return usageError{command + ": --dns contradicts --net host, with which apps have the host's name servers"}
+	case f.none && len(f.nameServers) > 0:
+		return usageError{command + ": --dns contradicts --net none, with which a pod has only a loopback device"}
 	case f.host && len(f.publish) > 0:
 		return usageError{command + ": --publish contradicts --net host, with which apps listen on the host's own ports"}
 	case f.none && len(f.publish) > 0:

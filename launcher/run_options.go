@@ -51,6 +51,8 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.Func("label", "give the pod a label, `KEY[=VALUE]`, by which ps --filter finds it", o.addLabel)
 	flags.FuncP("volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, "+
 		"/PATH:/TARGET[:ro]", o.volumes.add)
+	flags.Func("tmpfs", "mount an empty folder at a path of each app, `/TARGET[:mode=MODE]`; on the disk, until the pod "+
+		"ends", o.volumes.addEmpty)
 	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`",
 		oneOf(&o.exitPolicy, daemon.ExitPolicies()...))
 	flags.Func("restart", "whether an app that has ended is restarted: `"+strings.Join(daemon.RestartPolicies(),

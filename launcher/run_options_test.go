@@ -29,12 +29,25 @@ func TestMemoryIsReadAsPodmanAndAppcWriteIt(t *testing.T) {
 
 func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 	var v volumeFlags
+	for _, text := range []string{"/tmp", "/run/../e:mode=0700"} {
+		if err := v.addEmpty(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"tmp": "want /TARGET", "": "want /TARGET", "/t:size=64m": `"size=64m": want mode=MODE, octal; the folder is on the disk`, "/t:": `"": want mode=MODE`,
+		"/t:mode=10000": "want mode=MODE", "/t:mode=8": "want mode=MODE", "/e": `target "/e" is given twice`,
+	} {
+		if err := v.addEmpty(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--tmpfs %s: %v, want %q", text, err, want)
+		}
+	}
 	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw"} {
 		if err := v.add(text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if diff := cmp.Diff([]podplan.Mount{{Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}}, v.mounts); diff != "" {
+	if diff := cmp.Diff([]podplan.Mount{{Target: "/tmp", Mode: "1777"}, {Target: "/e", Mode: "0700"}, {Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}}, v.mounts); diff != "" {
 		t.Error(diff)
 	}
 	for text, want := range map[string]string{
@@ -101,6 +114,7 @@ func TestRunOptionsAreFields(t *testing.T) {
 		"--entrypoint /else":                  `"exec":["/else"]`,
 		"--label a=b=c --label d --label a=x": `"userLabels":{"a":"x","d":""}`,
 		"--stop-timeout 90":                   `"gracePeriod":"90s"`,
+		"--tmpfs /run:mode=700":               `"mounts":[{"appVolume":{"gid":0,"kind":"empty","mode":"700","name":"launcher-path","uid":0},"path":"/run","volume":"launcher-path"}]`,
 		"--network host":                      `{"name":"os/linux/namespaces","value":{"net":"host"}}`,
 	} {
 		h.run(append(append([]string{"run", "--detach", "--name", "p"}, strings.Fields(options)...), "example.com/one")...)

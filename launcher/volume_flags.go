@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/appc/spec/schema/types"
 )
 
-// volumeFlags collects --volume.
+// volumeFlags collects --volume and --tmpfs.
 type volumeFlags struct {
 	named  map[string]string // paths of the host by the names of volumes
 	mounts []podplan.Mount
@@ -59,6 +60,30 @@ func (v *volumeFlags) addMount(text string) error {
 			return fmt.Errorf("%s: want ro or rw", quoted(parts[2]))
 		}
 	}
+	return v.mount(m)
+}
+
+// anyoneWrites is the mode of /tmp.
+const anyoneWrites = "1777"
+
+// addEmpty adds an empty folder: /TARGET[:mode=MODE].
+func (v *volumeFlags) addEmpty(text string) error {
+	target, option, more := strings.Cut(text, ":")
+	if !path.IsAbs(target) || !utf8.ValidString(target) {
+		return errors.New("want /TARGET[:mode=MODE]")
+	}
+	m := podplan.Mount{Target: path.Clean(target), Mode: anyoneWrites}
+	if more {
+		mode, ok := strings.CutPrefix(option, "mode=")
+		if _, err := strconv.ParseUint(mode, 8, 12); !ok || err != nil {
+			return fmt.Errorf("%s: want mode=MODE, octal; the folder is on the disk and has no other option", quoted(option))
+		}
+		m.Mode = mode
+	}
+	return v.mount(m)
+}
+
+func (v *volumeFlags) mount(m podplan.Mount) error {
 	for _, other := range v.mounts {
 		if other.Target == m.Target {
 			return fmt.Errorf("target %s is given twice", quoted(m.Target))

@@ -31,6 +31,8 @@ type Pod struct {
 	UUID      string
 	Ports     []PortMapping
 	Bandwidth *Bandwidth // nil for no limit
+	// NameServers are addresses, in place of those of the requests.
+	NameServers []string
 }
 
 // Bandwidth is a limit in the form of CNI's capability bandwidth: rates in bits per second,
@@ -48,6 +50,10 @@ type Bandwidth struct {
 func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachment, published bool, err error) {
 	if len(requests) == 0 {
 		requests = defaultRequests(all)
+	}
+	if len(pod.NameServers) > 0 && len(requests) > 0 {
+		requests = slices.Clone(requests)
+		requests[0].DNS.Nameservers = pod.NameServers // the first network with name servers decides
 	}
 	var used []string
 	for _, r := range requests {

@@ -138,7 +138,7 @@ func TestCapabilitiesAreAddedAndDropped(t *testing.T) {
 func TestPathsAreMountedInEveryApp(t *testing.T) {
 	document := `{"acKind":"PodManifest","acVersion":"0.8.11","volumes":[{"name":"launcher-path","kind":"empty"}],
 		"apps":[{"name":"a","image":{},"mounts":[{"volume":"launcher-path","path":"/own"}]},{"name":"b","image":{}}]}`
-	pod, err := editPod(document, Options{Mounts: []Mount{{"/host", "/in", true}, {"/more", "/more", false}}})
+	pod, err := editPod(document, Options{Mounts: []Mount{{Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/more", Target: "/more"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,12 +37,14 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	switch {
 	case plan.HostNetwork && len(o.Networks) > 0:
 		return false, errors.New("a pod with the host's network cannot be connected to others")
+	case (plan.HostNetwork || o.NoNetwork) && len(o.NameServers) > 0:
+		return false, errNoNameServers
 	case (plan.HostNetwork || o.NoNetwork) && len(o.Publish) > 0:
 		return false, fmt.Errorf("port %s cannot be published: the pod is connected to no network", o.Publish[0])
 	case plan.HostNetwork || o.NoNetwork:
 		return false, nil
 	}
-	pod := networks.Pod{UUID: plan.UUID, Ports: ports}
+	pod := networks.Pod{UUID: plan.UUID, Ports: ports, NameServers: o.NameServers}
 	if pod.Bandwidth, err = bandwidth(m); err != nil {
 		return false, err
 	}
@@ -50,6 +52,8 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	switch {
 	case err != nil:
 		return false, err
+	case len(plan.Networks) == 0 && len(o.NameServers) > 0:
+		return false, errNoNameServers
 	case published:
 		plan.Ports = ports
 	case len(o.Publish) > 0:
@@ -57,6 +61,9 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	}
 	return published, nil
 }
+
+// errNoNameServers says that a pod's name servers are those of the host, or none.
+var errNoNameServers = errors.New("name servers are set for a network, and the pod is connected to none")
 
 // whyUnpublished is why a pod with these attachments can publish no port.
 func (p *Planner) whyUnpublished(attached []networks.Attachment) error {

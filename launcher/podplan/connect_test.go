@@ -2,9 +2,13 @@ package podplan
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/launcher/networks"
 )
@@ -38,5 +42,44 @@ func TestTheLimitOfANetworkIsReadAsTheStagerDoes(t *testing.T) {
 		if err := json.Unmarshal([]byte(planned.Networks[0].Config), &config); err != nil || string(config.RuntimeConfig.Bandwidth) != tt.want {
 			t.Errorf("%s: %v, %s, want %s", tt.value, err, config.RuntimeConfig.Bandwidth, tt.want)
 		}
+	}
+}
+
+// The name servers of the options are those of the pod's first network, also as what its plugin is told.
+func TestNameServersOfTheOptionsAreTheNetworks(t *testing.T) {
+	p := newPlanner()
+	p.Networks = []networks.Network{
+		{Name: "n", Default: true, Entry: `{"name":"n","aci":"x","capabilities":{"dns":true}}`},
+		{Name: "m", Entry: `{"name":"m","aci":"x"}`},
+	}
+	servers := []string{"192.0.2.1", "192.0.2.2"}
+	request := networks.Request{Name: "n", DNS: networks.DNS{Nameservers: []string{"192.0.2.9"}, Search: []string{"example.com"}}}
+	for _, tt := range []struct {
+		options Options
+		want    networks.DNS
+	}{
+		{Options{NameServers: servers}, networks.DNS{Nameservers: servers}},
+		{Options{NameServers: servers, Networks: []networks.Request{request, {Name: "m"}}}, networks.DNS{Nameservers: servers, Search: []string{"example.com"}}},
+	} {
+		plan, _, err := p.FromImage("example.com/my_app.1", nil, tt.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var config struct {
+			RuntimeConfig struct{ DNS struct{ Servers []string } }
+		}
+		if err := json.Unmarshal([]byte(plan.Networks[0].Config), &config); err != nil || !slices.Equal(config.RuntimeConfig.DNS.Servers, servers) {
+			t.Errorf("%s, %v", plan.Networks[0].Config, err)
+		}
+		if diff := cmp.Diff(&tt.want, plan.Networks[0].DNS); diff != "" {
+			t.Error(diff)
+		}
+		p.Networks[0].Default = false
+		if _, _, err := p.FromImage("example.com/my_app.1", nil, Options{NameServers: servers, NoNetwork: tt.options.Networks != nil}); !errors.Is(err, errNoNameServers) {
+			t.Errorf("without a network: %v", err)
+		}
+	}
+	if request.DNS.Nameservers[0] != "192.0.2.9" {
+		t.Error("the request has changed")
 	}
 }

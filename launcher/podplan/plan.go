@@ -87,6 +87,7 @@ type Options struct {
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 	NoNetwork   bool              // the pod has loopback alone
 	Networks    []networks.Request
+	NameServers []string // addresses, in place of those of the networks, of which the pod has at least one
 	// ports beside those of the manifest; an error if no network of the pod publishes them
 	Publish []networks.PortMapping
 }

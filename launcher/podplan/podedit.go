@@ -76,13 +76,15 @@ func (d *document) setVolumes(volumes map[string]string) error {
 	return nil
 }
 
-// Mount is a path of the host that every app of a pod has at a path of its own.
+// Mount is a path of the host that every app of a pod has at a path of its own, or without a Source an empty folder
+// of each app's own.
 type Mount struct {
 	Source, Target string
 	ReadOnly       bool
+	Mode           string // of the folder, octal
 }
 
-// addMounts adds a volume for each mount to the pod, and a mount of it to each app.
+// addMounts adds a volume for each mount to the pod, or to each app if it is empty, and a mount of it to each app.
 func (d *document) addMounts(mounts []Mount) error {
 	taken := d.volumeNames()
 	for _, m := range mounts {
@@ -92,13 +94,20 @@ func (d *document) addMounts(mounts []Mount) error {
 		if err != nil {
 			return err
 		}
-		d.pod.Volumes = append(d.pod.Volumes, types.Volume{
-			Name: *name, Kind: "host", Source: m.Source,
-			ReadOnly: &m.ReadOnly,
-		})
+		var own *types.Volume
+		if m.Source == "" {
+			if own, err = types.VolumeFromString(text + ",kind=empty,mode=" + m.Mode); err != nil {
+				return fmt.Errorf("%s: %w", m.Target, err)
+			}
+		} else {
+			d.pod.Volumes = append(d.pod.Volumes, types.Volume{
+				Name: *name, Kind: "host", Source: m.Source,
+				ReadOnly: &m.ReadOnly,
+			})
+		}
 		for i := range d.pod.Apps {
 			app := &d.pod.Apps[i]
-			app.Mounts = append(app.Mounts, schema.Mount{Volume: *name, Path: m.Target})
+			app.Mounts = append(app.Mounts, schema.Mount{Volume: *name, Path: m.Target, AppVolume: own})
 		}
 	}
 	return nil

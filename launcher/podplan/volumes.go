@@ -54,6 +54,9 @@ func (p *Planner) volume(v types.Volume) (pods.Volume, error) {
 // made up.
 func (p *Planner) checkMounts(mounts []Mount) error {
 	for _, m := range mounts {
+		if m.Source == "" {
+			continue // an empty folder
+		}
 		if err := p.CheckSource(m.Source); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Target, err)
 		}
