@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
 )
@@ -143,7 +145,14 @@ func (d *Daemon) podsBelow(parent string) *pods.Store {
 
 // portAttempts is how often ports of the host are chosen for a pod: others that start at the same time may choose the
 // same ones.
-const portAttempts = 3
+const portAttempts = 5
+
+// again reports whether a pod that could not be made is planned again: what was chosen for it may have been taken.
+func again(err error, o podplan.Options, attempt int) bool {
+	choosesPorts := slices.ContainsFunc(o.Publish, func(p networks.PortMapping) bool { return p.HostPort == 0 })
+	return errors.Is(err, pods.ErrNameTaken) && o.Name == "" ||
+		errors.Is(err, pods.ErrPortTaken) && choosesPorts && attempt < portAttempts
+}
 
 // create plans a pod and puts it into the store, while its images are pinned.
 func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string,
@@ -153,13 +162,13 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 	if err != nil {
 		return nil, nil, err
 	}
-	publish := o.Options.Publish
+	asked := o.Options
 	for attempt := 1; ; attempt++ {
 		names, err := store.LiveNames()
 		if err != nil {
 			return nil, nil, err
 		}
-		if o.Options.Publish, err = store.ChoosePorts(publish); err != nil {
+		if o.Options.Publish, err = store.ChoosePorts(asked.Publish); err != nil {
 			return nil, nil, err
 		}
 		taken := func(name string) bool { return names[name] != "" }
@@ -175,13 +184,9 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 			plan.Starter = d.programs.Starter
 		}
 		pod, err := store.Create(ctx, plan)
-		if o.Options.Name == "" && errors.Is(err, pods.ErrNameTaken) {
-			continue // by a pod that was made since we looked
+		if !again(err, asked, attempt) {
+			return pod, warnings, err
 		}
-		if attempt < portAttempts && errors.Is(err, pods.ErrPortTaken) {
-			continue // perhaps one that was chosen, and taken since
-		}
-		return pod, warnings, err
 	}
 }
 
