@@ -119,7 +119,7 @@ func (x *extraction) regular(name string, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(sparse.Write(file, content), file.Close())
+	return errors.Join(sparse.Write(file, content, nil), file.Close())
 }
 
 // node makes a pipe or a device.

@@ -12,10 +12,16 @@ import (
 // blocks, but for file systems that store zeros well.
 const hole = 4 << 10
 
-// Write writes the content into a new file, which is empty, with holes for zeros. It does not close the file.
-func Write(file *os.File, content io.Reader) error {
-	buffer := make([]byte, 64*hole)
-	for at := int64(0); ; {
+// BufferSize is the size of Write's buffer.
+const BufferSize = 64 * hole
+
+// Write writes the content into a new file, which is empty, with holes for zeros. It does not close the file. A caller
+// that writes many files passes a buffer for all of them, of BufferSize; with nil, Write makes one.
+func Write(file *os.File, content io.Reader, buffer []byte) error {
+	if buffer == nil {
+		buffer = make([]byte, BufferSize)
+	}
+	for at, end := int64(0), int64(0); ; { // end: of what is written
 		n, err := io.ReadFull(content, buffer)
 		for data := buffer[:n]; len(data) > 0; {
 			part, zero := firstPart(data)
@@ -23,16 +29,32 @@ func Write(file *os.File, content io.Reader) error {
 				if _, err := file.WriteAt(part, at); err != nil {
 					return err
 				}
+				end = at + int64(len(part))
 			}
 			at, data = at+int64(len(part)), data[len(part):]
 		}
 		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return file.Truncate(at)
-		case err != nil:
+		case err == nil:
+		case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 			return err
+		case end < at:
+			return file.Truncate(at)
+		default:
+			return nil
 		}
 	}
+}
+
+// Data returns how many bytes of a content, from a block's start on, Write writes.
+func Data(content []byte) (n int) {
+	for len(content) > 0 {
+		part, zero := firstPart(content)
+		if !zero {
+			n += len(part)
+		}
+		content = content[len(part):]
+	}
+	return n
 }
 
 // firstPart returns the longest beginning of data with blocks that are all zero, or all not.

@@ -156,7 +156,7 @@ func (u *unpacker) makeFile(at int, base string, header *tar.Header, content io.
 		return err
 	}
 	file := os.NewFile(uintptr(fd), base)
-	err = sparse.Write(file, content)
+	err = sparse.Write(file, content, nil)
 	when := unix.NsecToTimespec(header.ModTime.UnixNano())
 	// The owner first: a change of it clears setuid and setgid.
 	err = errors.Join(err, unix.Fchown(fd, header.Uid, header.Gid), unix.Fchmod(fd, uint32(header.Mode&u.modes)),

@@ -39,29 +39,32 @@ func ChoosesMemory(file io.Reader) bool {
 }
 
 // decompress returns the tar inside an image file, whose first bytes say how it is compressed. A file of none of the
-// compressed formats is read as a plain tar. E is of the same file.
-func decompress(file io.Reader, e expansion) (io.Reader, error) {
+// compressed formats is read as a plain tar. It also returns how far the tar may expand.
+func decompress(file *counter) (io.Reader, expansion, error) {
+	e := expansion{file, freeBytes}
 	in := bufio.NewReaderSize(file, 256<<10)
 	start, err := in.Peek(6)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read image: %w", err)
+		return nil, e, fmt.Errorf("read image: %w", err)
 	}
 	var out io.Reader
 	switch head := string(start); {
 	case strings.HasPrefix(head, "\x1f\x8b"):
 		out, err = gzip.NewReader(in)
 	case strings.HasPrefix(head, "BZh"):
-		return bzip2.NewReader(in), nil
+		e.free = slowBytes
+		return bzip2.NewReader(in), e, nil
 	case isXZ(head):
+		e.free = slowBytes
 		out, err = xz.NewReader(guardXZ(in, e))
 	case isZstandard(head):
 		out, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow),
 			zstd.WithDecoderLowmem(true))
 	default:
-		return in, nil
+		return in, e, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("decompress image: %w", err)
+		return nil, e, fmt.Errorf("decompress image: %w", err)
 	}
-	return out, nil
+	return out, e, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/internal/sparse"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/spec"
 
@@ -65,7 +66,7 @@ func newExtractor(dir string, in *Stream) (*extractor, error) {
 		tree:    tree,
 		stream:  in,
 		tar:     build.NewArchive(in),
-		buffer:  make([]byte, 256<<10),
+		buffer:  make([]byte, sparse.BufferSize),
 		free:    int64(disk.Bavail) * disk.Bsize,
 		entries: maxEntries,
 		names:   maxFolderNames,

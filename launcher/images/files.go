@@ -4,13 +4,13 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"strings"
 	"time"
 
 	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/internal/sparse"
 
 	"golang.org/x/sys/unix"
 )
@@ -129,11 +129,12 @@ func (x *extractor) hardLink(header *tar.Header, name string) error {
 }
 
 func (x *extractor) regular(header *tar.Header, parent int, base string) error {
+	content, err := x.stream.Content(header, x.tar)
+	if err != nil {
+		return err
+	}
 	if header.Size > x.free-x.size {
 		return fmt.Errorf("%d bytes do not fit: %d are free", header.Size, max(x.free-x.size, 0))
-	}
-	if err := x.stream.Sparse(header); err != nil {
-		return err
 	}
 	x.size += header.Size
 	fd, err := unix.Openat(parent, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -141,7 +142,7 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 		return err
 	}
 	out := os.NewFile(uintptr(fd), base)
-	_, err = io.CopyBuffer(onlyWriter{out}, x.tar, x.buffer)
+	err = sparse.Write(out, content, x.buffer)
 	if err == nil {
 		err = setAttributes(header, fd)
 	}
@@ -150,9 +151,6 @@ func (x *extractor) regular(header *tar.Header, parent int, base string) error {
 	}
 	return errors.Join(err, out.Close())
 }
-
-// onlyWriter hides os.File's ReadFrom, which would allocate a buffer for each file.
-type onlyWriter struct{ io.Writer }
 
 // special makes a symlink, FIFO or device.
 func special(header *tar.Header, parent int, base string) error {

@@ -211,6 +211,9 @@ func hostileFormats() []hostile {
 		{"xz bomb", "more than 1100 times as many", func(t *testing.T) []byte {
 			return piped(t, "xz", archive(t, testManifest, dir("rootfs"), zeros(100<<20)))
 		}},
+		{"zstd bomb", "more than 1100 times as many", func(t *testing.T) []byte {
+			return piped(t, "zstd", archive(t, testManifest, dir("rootfs"), regular("rootfs/f", strings.Repeat("x", 150<<20))))
+		}},
 		{"xz blocks with dictionaries of 4 GiB", "more than 1100 times as many", xzDictionaries},
 		{"manifest of 100 MB", "want a file of at most", func(t *testing.T) []byte {
 			return zipped(archive(t, strings.Repeat(" ", 100<<20), dir("rootfs")))
@@ -242,9 +245,11 @@ func hostileContents() []hostile {
 		xattrs[fmt.Sprintf("SCHILY.xattr.user.%d", i)] = strings.Repeat("x", 60)
 	}
 	return []hostile{
-		{"sparse file of 2^60 bytes", "do not fit", sparse},
-		{"sparse file of 2 GiB", "more than 1100 times as many", func(t *testing.T) []byte {
-			return bytes.Replace(sparse(t), []byte("1152921504606846976"), []byte("0000000002147483648"), 1)
+		{"sparse file of 2^60 bytes", "more than 1100 times as many", func(t *testing.T) []byte { return sparseFile(t, 1<<60, 0) }},
+		{"sparse file of 2 GiB", "more than 1100 times as many", func(t *testing.T) []byte { return sparseFile(t, 2<<30, 0) }},
+		{"sparse file of 1 GiB", "", func(t *testing.T) []byte { return sparseFile(t, 1<<30, 0) }},
+		{"sparse files of many single bytes", "more than 1100 times as many", func(t *testing.T) []byte {
+			return piped(t, "zstd", sparseFiles(t, 200, 4<<20, 1000))
 		}},
 		{manyAttributes, "set attribute", with(xattrs)},
 		{"an extended attribute of 900 KB", "set attribute", with(map[string]string{"SCHILY.xattr.user.x": strings.Repeat("x", 900_000)})},

@@ -204,7 +204,8 @@ func TestImportRefusesWrongArchives(t *testing.T) {
 		{"device number of 33 bits", "device 4294967297:3: want", archive(t, testManifest, root,
 			file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "rootfs/d", Devmajor: 1<<32 + 1, Devminor: 3, Format: tar.FormatGNU}})},
 		{"path too long", "more than Linux takes", archive(t, testManifest, root, regular("rootfs/"+strings.Repeat("d/", 3000)+"f", "x"))},
-		{"huge sparse file", "do not fit", sparse(t)},
+		{"huge file", "do not fit", huge(t)},
+		{"huge sparse file", "more than 1100 times as many", sparseFile(t, 1<<60, 0)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -280,18 +281,43 @@ func TestImportIsBounded(t *testing.T) {
 	}
 }
 
-// sparse is an archive of a few KiB with a file of 2^60 bytes, as GNU tar
-// stores sparse files in PAX records.
-func sparse(t *testing.T) []byte {
+// huge is an archive with the header of a file of 2^60 bytes.
+func huge(t *testing.T) []byte {
 	t.Helper()
+	var out bytes.Buffer
+	if err := tar.NewWriter(&out).WriteHeader(&tar.Header{Name: "rootfs/f", Size: 1 << 60}); err != nil {
+		t.Fatal(err)
+	}
+	front := archive(t, testManifest, dir("rootfs"))
+	return append(front[:len(front)-1024], out.Bytes()...) // without the end marker
+}
+
+// sparseFile is an archive of a few KiB with a file of that size, as GNU tar stores sparse files in PAX records. The
+// file has a byte of data in so many blocks of 4 KiB.
+func sparseFile(t *testing.T, size int64, blocks int) []byte {
+	t.Helper()
+	content := fmt.Appendf(nil, "%d\n", blocks)
+	for i := range blocks {
+		content = fmt.Appendf(content, "%d\n1\n", i<<12)
+	}
+	content = append(content, make([]byte, -len(content)&511)...)
 	data := archive(t, testManifest, dir("rootfs"), file{Header: tar.Header{
 		Typeflag: tar.TypeReg,
 		Name:     "rootfs/GNUSparseFile.0/f",
+		Mode:     0o644,
 		Format:   tar.FormatPAX,
 		// The writer takes no GNU.sparse records, so they go in under a name of the same length.
-		PAXRecords: map[string]string{"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "rootfs/f", "GNX.sparse.realsize": "1152921504606846976"},
-	}, content: "0\n" + strings.Repeat("\x00", 510)})
+		PAXRecords: map[string]string{"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "rootfs/f", "GNX.sparse.realsize": fmt.Sprint(size)},
+	}, content: string(content) + strings.Repeat("x", blocks)})
 	return bytes.ReplaceAll(data, []byte("GNX.sparse"), []byte("GNU.sparse"))
+}
+
+// sparseFiles is a sparseFile that has its file so many times.
+func sparseFiles(t *testing.T, n int, size int64, blocks int) []byte {
+	t.Helper()
+	front, whole := archive(t, testManifest, dir("rootfs")), sparseFile(t, size, blocks)
+	front, end := front[:len(front)-1024], whole[len(whole)-1024:] // the end marker
+	return slices.Concat(front, bytes.Repeat(whole[len(front):len(whole)-1024], n), end)
 }
 
 // A file that is replaced while it is read is not covered by the signature

@@ -55,14 +55,14 @@ type marks struct {
 // scan reads a layer, and checks its digest.
 func scan(ctx context.Context, file io.ReadSeeker, diffID string) (marks, error) {
 	m := marks{whiteouts: make(map[string]bool), opaque: make(map[string]bool)}
-	err := eachEntryOf(ctx, file, diffID, func(_ *tar.Reader, _ *tar.Header, name string) error { return m.note(name) })
+	err := eachEntryOf(ctx, file, diffID, func(_ io.Reader, _ *tar.Header, name string) error { return m.note(name) })
 	return m, err
 }
 
-// eachEntryOf calls f with the entries of a layer, plain or compressed. If its content does not have the digest, it
-// returns an error at the end: a layer is read twice, and its file may change meanwhile.
+// eachEntryOf calls f with the entries of a layer, plain or compressed, and their contents. If the layer's content does
+// not have the digest, it returns an error at the end: a layer is read twice, and its file may change meanwhile.
 func eachEntryOf(
-	ctx context.Context, file io.ReadSeeker, diffID string, f func(*tar.Reader, *tar.Header, string) error,
+	ctx context.Context, file io.ReadSeeker, diffID string, f func(io.Reader, *tar.Header, string) error,
 ) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -75,10 +75,11 @@ func eachEntryOf(
 	all := io.TeeReader(in, sum)
 	archive := tar.NewReader(all)
 	err = eachEntry(archive, func(header *tar.Header, name string) error {
-		if err := in.Sparse(header); err != nil {
+		content, err := in.Content(header, archive)
+		if err != nil {
 			return err
 		}
-		return f(archive, header, name)
+		return f(content, header, name)
 	})
 	if err == nil {
 		_, err = io.Copy(io.Discard, all)
@@ -287,7 +288,7 @@ func (w *layerWriter) write(header *tar.Header, name string) error {
 	return w.tar.WriteHeader(out)
 }
 
-func (w *layerWriter) entry(archive *tar.Reader, header *tar.Header, name string) error {
+func (w *layerWriter) entry(content io.Reader, header *tar.Header, name string) error {
 	if strings.HasPrefix(path.Base(name), whiteoutPrefix) {
 		return nil
 	}
@@ -302,7 +303,7 @@ func (w *layerWriter) entry(archive *tar.Reader, header *tar.Header, name string
 	if header.Typeflag == tar.TypeDir {
 		return nil
 	}
-	if _, err := io.Copy(w.tar, archive); err != nil {
+	if _, err := io.Copy(w.tar, content); err != nil {
 		return fmt.Errorf("convert %q: %w", name, err)
 	}
 	return nil

@@ -332,7 +332,7 @@ func sparseFile(t *testing.T, size string) []byte {
 // The zeros of a sparse file count before they are written.
 func TestASparseFileOfALayerIsLimited(t *testing.T) {
 	for size, words := range map[string]string{
-		"1048576": "digest", "2147483648": "more than 1100 times as many", "9223372036854775807": "more than 1100 times as many",
+		"1073741824": "digest", "2147483648": "more than 1100 times as many", "9223372036854775807": "more than 1100 times as many",
 	} {
 		if _, err := scan(t.Context(), bytes.NewReader(sparseFile(t, size)), ""); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s bytes: %v, want %q", size, err, words)
