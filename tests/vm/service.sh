@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs in a machine whose PID 1 is systemd: README.md's first pod with the Debian packages in this folder,
+# Runs in a machine whose PID 1 is systemd: README.md's first pod with the Debian packages in this folder, the pods of docs/pods.md,
 # then a pod as a service, and the server for Kubernetes.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -41,6 +41,12 @@ for line in 'signed by' 'first  running' '^hello from hello' '^hello from a comm
 	check "the first pod prints '$line'" contains /run/first-pod "$line"
 done
 check 'the first pod has ended' is "$(property ActiveState kurma-pod@first.service)" inactive
+
+sh -eux stack >/run/stack 2>&1 || { cat /run/stack; exit 1; }
+for line in 'page number' 'Active: active (running)' 'with 3 apps can be started'; do
+	check "docs/pods.md prints '$line'" contains /run/stack "$line"
+done
+check 'the stack has ended' is "$(property ActiveState kurma-pod@stack.service)" inactive
 
 launcher image import busybox.aci
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tests/vm/systemd.sh OUT
 # Boots a fresh Debian root with systemd as PID 1 in an emulated machine with cgroup v2 only, and runs
-# tests/vm/service.sh in it: the commands of "A first pod" in README.md, word for word, with the Debian
+# tests/vm/service.sh in it: the commands of "A first pod" in README.md and of docs/pods.md, word for word, with the Debian
 # packages; then a pod as a service, and the server for Kubernetes. Exits with 0 if all checks passed. It writes its files to OUT/systemd
 # and the console's output to OUT/systemd/console.
 #
@@ -56,6 +56,7 @@ system() {
 	cp "$here/service.sh" "$tree/root/test"
 	CGO_ENABLED=0 go build -C "$top/cri" -o "$tree/root/client" ./tests/client
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/README.md" >"$tree/root/first-pod"
+	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/docs/pods.md" >"$tree/root/stack"
 	echo vm >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"
 	rm -f "$tree/etc/resolv.conf"
