@@ -179,13 +179,18 @@ static void release_start_memory(void)
 	madvise((void *)start, ((uintptr_t)etext - start) & ~(page - 1), MADV_DONTNEED);
 }
 
+/* How long the waiter waits for the kernel to have memory again for an order. */
+#define MEMORY_RETRY_MS 10
+
 /* Has the supervisor stop the pod. If the channel is full, earlier orders are in it; if the
- * supervisor is ending, the pod is. */
+ * supervisor is ending, the pod is. Out of memory, the kernel refuses an order that the
+ * daemon will not repeat: the waiter tries until there is memory, or no supervisor. */
 static void order_stop(void)
 {
 	uint32_t order = WAITER_STOP;
 
-	(void)!send(KEPT_CHANNEL, &order, sizeof(order), MSG_DONTWAIT);
+	while (send(KEPT_CHANNEL, &order, sizeof(order), MSG_DONTWAIT) < 0 && (errno == ENOBUFS || errno == ENOMEM))
+		poll(NULL, 0, MEMORY_RETRY_MS);
 }
 
 /* Passes the daemon's signals on as orders, and ends with the supervisor. */

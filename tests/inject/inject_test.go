@@ -46,8 +46,29 @@ func TestAFaultLeavesNothing(t *testing.T) {
 	if o.Results, everyErr = filepath.Abs(o.Results); everyErr != nil {
 		t.Fatal(everyErr)
 	}
+	o.inject(t)
+}
+
+// mended are points of stop at which a fault has once hung the command, or lost a log.
+const mended = "stop/monitor|stager/openat-read|renameat|sendto/1|3|8/EMFILE|ENOSPC|ENOBUFS"
+
+// What was mended once stays so, whichever part TestAFaultLeavesNothing takes.
+func TestAMendedFaultLeavesNothing(t *testing.T) {
+	o := options{
+		Built: findBuilt(t), Results: filepath.Join(t.TempDir(), "results"), Point: mended, Every: 1,
+		Workers: 1, Until: time.Now().Add(15 * time.Minute), Limit: surroundings.Patience,
+	}
+	if o.inject(t) == 0 {
+		t.Error("no point was tried")
+	}
+}
+
+// inject tries the points that have no outcome yet, and returns how many have one now. A point that is not clean is an
+// error of the test.
+func (o options) inject(t *testing.T) int {
+	t.Helper()
 	var all sync.WaitGroup
-	for i := range workers {
+	for i := range o.Workers {
 		one := o
 		one.Worker = i
 		all.Go(func() { keepWorking(t, one) })
@@ -58,10 +79,11 @@ func TestAFaultLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table strings.Builder
-	if done.table(&table, operations(b)) > 0 {
+	if done.table(&table, operations(o.Built)) > 0 {
 		t.Fail()
 	}
 	t.Log("\n" + table.String())
+	return len(done.outcomes)
 }
 
 // keepWorking starts a world until all points have an outcome: a world in which something is left is not used again.
