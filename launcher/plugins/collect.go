@@ -85,7 +85,10 @@ func (c *Containers) collect(ctx context.Context, pod *pods.Pod, used func(strin
 	if is, err := used(pod.Plan.Name); is || err != nil {
 		return false, err
 	}
-	return true, c.store().Stop(ctx, pod)
+	if err = c.store().Stop(ctx, pod); errors.Is(err, pods.ErrConnected) {
+		err = nil // Store.Collect disconnects it next, or says why not
+	}
+	return true, err
 }
 
 // deleteNetworks has the plugins delete the networks that have left the configuration, and returns their
