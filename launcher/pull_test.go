@@ -155,18 +155,23 @@ func TestAPullThatWaitsIsInterrupted(t *testing.T) {
 	image, slow := slowImage(t)
 	asked, ended := make(chan struct{}, 2), make(chan struct{})
 	defer close(ended)
+	config, configs := must(image.ConfigName()).String(), make(chan struct{}, 2)
 	server := newBlobs(t, func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-		if strings.HasSuffix(r.URL.Path, slow) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, slow):
 			asked <- struct{}{}
 			<-ended
+		case strings.HasSuffix(r.URL.Path, config):
+			configs <- struct{}{}
 		}
 		return w
 	})
 	web := server.push("web", image)
 	first, firstTerminal := h.start("image", "import", web)
 	<-asked
+	<-configs
 	second, secondTerminal := h.start("run", "--detach", web)
-	blocked(t, second)
+	<-configs // what is left to do is to wait for the first
 	for _, p := range []struct {
 		cmd      *exec.Cmd
 		terminal *os.File

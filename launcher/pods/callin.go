@@ -129,7 +129,7 @@ func (s RunSettings) Encode() ([]byte, error) {
 	if err := encoder.Encode(s); err != nil {
 		return nil, fmt.Errorf("encode settings of a command: %w", err)
 	}
-	return text.Bytes(), nil
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
 // Execute runs a call-in and returns its exit status, 128+N if signal N ended it. The error lists the stager's call-ins
