@@ -32,11 +32,12 @@ func openLog(ctx context.Context, pod *pods.Pod, app string, follow bool) (*os.F
 			return nil, err
 		}
 		logs, err := pod.AppLogs()
-		if err == nil && (hasLog(logs, app) || pod.Ended()) {
+		if err == nil && (hasLog(logs, app) || pod.Ended() && hasAnyLog(logs, pod)) {
 			return logs, nil
 		}
 		if err == nil {
 			_ = logs.Close()
+			err = fs.ErrNotExist
 		}
 		if pod.Ended() && errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("pod %q %w", pod.Plan.Name, ErrNoLogs)
@@ -53,6 +54,10 @@ func openLog(ctx context.Context, pod *pods.Pod, app string, follow bool) (*os.F
 		case <-time.After(lookForLog):
 		}
 	}
+}
+
+func hasAnyLog(logs *os.File, pod *pods.Pod) bool {
+	return slices.ContainsFunc(AppNames(pod), func(app string) bool { return hasLog(logs, app) })
 }
 
 // hasLog reports whether the app has a log file. From then on a follower of the log knows
