@@ -140,7 +140,7 @@ func TestAPodIsStoppedFromAnotherTimeNamespace(t *testing.T) {
 	}
 	s := newStore(t)
 	pod := s.runDetached(t, startTestMonitor(t, s), "elsewhere", stopsWith7)
-	cmd := exec.Command("unshare", "--time", "--boottime", "100000", program, stopperWord, s.dir, s.cgroup, pod.Plan.UUID)
+	cmd := exec.Command("unshare", "--time", "--boottime", "100000", "--fork", program, stopperWord, s.dir, s.cgroup, pod.Plan.UUID)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
