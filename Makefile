@@ -40,10 +40,12 @@ PACK   := $(if $(NATIVE),$(BIN)/aci,bin/tools/aci)
 # PLUGINS are the network plugins with an image: all, or for another architecture those without programs of this machine.
 PLUGINS := $(if $(NATIVE),,lo remote sample)
 
+# ENDTOEND are the packages whose tests need what make aci and make images have built.
+ENDTOEND := ./tests/... $(wildcard ./launcher/tests) ./cri/...
 # RACEFREE are the packages that are tested without the race detector. Its runtime cannot
-# follow container and unionfs into other namespaces. The tests of tests and of the launcher's
+# follow container and unionfs into other namespaces. The tests of ENDTOEND and of the launcher's
 # commands run processes, in which it finds nothing and takes minutes.
-RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... ./tests/...
+RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... $(wildcard ./launcher)
 
 # LONG are the end-to-end tests that make test leaves to make test-all: they make forks, packages or examples, repeat
 # what others do once, or wait for limits.
@@ -85,15 +87,16 @@ all: build
 help:
 	@sed -n 's/`//g; s/^| \(make [^|]*[^ |]\) *| \(.*\) |$$/\1\n\t\2/p' CONTRIBUTING.md
 
-build: $(BIN)/stager $(BIN)/launcher $(BIN)/aci $(BIN)/kurma-cri
+# A fork of the stager alone has no launcher and no server for Kubernetes.
+build: $(BIN)/stager $(BIN)/aci $(if $(wildcard launcher),$(BIN)/launcher) $(if $(wildcard cri),$(BIN)/kurma-cri)
 
 # Go decides what is out of date.
 $(BIN)/stager: deps-build FORCE
 	$(STATIC) -o $@ ./stager
 $(BIN)/launcher: FORCE
-	cd launcher && $(HOST) -o $(abspath $@) .
+	$(HOST) -o $@ ./launcher
 $(BIN)/kurma-cri: FORCE
-	cd cri && $(HOST) -o $(abspath $@) .
+	$(HOST) -o $@ ./cri
 $(BIN)/aci: FORCE
 	$(HOST) -o $@ ./build/aci
 bin/tools/aci: FORCE
@@ -135,12 +138,9 @@ test-unit: root deps-build deps-test
 	mkdir -p $(OUT)
 	$(GO) vet -tags '$(TAGS)' ./...
 	$(GO) list -tags '$(TAGS)' ./... >$(OUT)/packages
-	$(GO) list -tags '$(TAGS)' $(RACEFREE) >$(OUT)/racefree
-	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
-	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(filter-out ./tests/...,$(RACEFREE))
-	$(GO) vet -C launcher -tags '$(TAGS)' ./...
-	GORACE=atexit_sleep_ms=0 $(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) -skip '^Example$$' $$($(GO) list -C launcher -tags '$(TAGS)' ./... | grep -v -e '/launcher$$' -e '/launcher/tests$$')
-	$(GO) test -C launcher -tags '$(TAGS)' -timeout $(PATIENCE) .
+	$(GO) list -tags '$(TAGS)' $(RACEFREE) $(ENDTOEND) >$(OUT)/racefree
+	GORACE=atexit_sleep_ms=0 $(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(RACE) -skip '^Example$$' $$(grep -v -x -F -f $(OUT)/racefree $(OUT)/packages)
+	$(GO) test -tags '$(TAGS)' -timeout $(PATIENCE) $(RACEFREE)
 	$(GO) vet -C netplugins ./...
 	$(GO) test -C netplugins ./...
 	$(GO) test -C tools/release ./...
@@ -152,7 +152,7 @@ BUILT = STAGER_BIN='$(CURDIR)/bin' STAGER_ACI="$$(ls $(CURDIR)/$(OUT)/$(NAME)-*-
 SKIP = $(if $(and $(LONG),$(filter .,$(RUN))),-skip '^($(subst $(space),|,$(strip $(LONG))))$$')
 test-e2e: root
 	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -p 1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./tests/...
-	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./daemon ./tests
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' $(SKIP) ./launcher/daemon ./launcher/tests
 
 test-examples: root deps-build deps-test build images examples/vm examples/crun
 	STAGER_BIN='$(CURDIR)/bin' STAGER_EXAMPLES='$(CURDIR)/$(OUT)/examples' STAGER_IMAGES='$(CURDIR)/$(IMAGES)' \
@@ -162,8 +162,7 @@ test-examples: root deps-build deps-test build images examples/vm examples/crun
 	$(GO) test -C examples/fuse -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) ./...
 
 test-cri: root deps-build deps-test aci images
-	$(GO) vet -C cri -tags '$(TAGS)' ./...
-	$(BUILT) $(GO) test -C cri -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./...
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -timeout $(PATIENCE) -run '$(RUN)' ./cri/...
 
 # Kubernetes' own programs, all in one, which are built once for each version.
 KUBERNETES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kurma/kubernetes-$(shell cat tests/kubernetes/go.sum tests/kubernetes/allinone/*.go | sha256sum | cut -c 1-16)
@@ -180,13 +179,13 @@ $(KUBERNETES):
 PODS ?= 1000
 test-follow: root deps-build deps-test aci images
 	PODS=$(PODS) $(BUILT) \
-		$(GO) test -C launcher -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./tests
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 60m -run '^TestFollowersOfShortPodsGetEveryByte$$' ./launcher/tests
 
 MINUTES ?= 10
 hostile: root deps-build deps-test aci images
 	HOSTILE_FOR='$(MINUTES)m' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -v -timeout $$((2 * $(MINUTES) + 10))m -run '^TestHostileApps$$' ./tests
-	$(BUILT) $(GO) test -C cri -tags '$(TAGS)' -count=1 -v -timeout $(PATIENCE) -run '^TestHostile' ./tests
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -v -timeout $(PATIENCE) -run '^TestHostile' ./cri/tests
 
 # A run prints its SEED.
 N    ?= 1000
@@ -215,7 +214,7 @@ ROUNDS ?= 20
 KILLS  ?= 200
 test-networks: root deps-build deps-test aci images
 	NETWORK_ROUNDS='$(ROUNDS)' NETWORK_KILLS='$(KILLS)' \
-	$(BUILT) $(GO) test -C launcher -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|APluginMay|APluginRuns|PodsPluginStays|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Publishe[ds]|ThePluginThat|ThePodThatFollows|AStagerStartsWhen|EarlierBoot|LostItsMainProcess|UnderAKurmaDaemon|OfARegistry' ./tests
+	$(BUILT) $(GO) test -tags '$(TAGS)' -count=1 -v -timeout 120m -run 'Network|Bridge|ManyPods|NothingIsLeft|DHCP|Bandwidth|APluginThat|APluginMay|APluginRuns|PodsPluginStays|SamplePlugins|CNITool|RemoteDriver|ADriverKeeps|DriversOfTheMachine|OfCNI|Publishe[ds]|ThePluginThat|ThePodThatFollows|AStagerStartsWhen|EarlierBoot|LostItsMainProcess|UnderAKurmaDaemon|OfARegistry' ./launcher/tests
 
 ACETIMES ?= 20
 test-ace: root deps-build deps-test aci images
@@ -251,11 +250,11 @@ clauses:
 lint: deps-build deps-lint $(LINT)
 	tools/lint-c.sh
 	$(LINT) run ./...
-	for module in launcher cri examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	for module in examples/* netplugins tools/release; do (cd $$module && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml ./...) || exit 1; done
 	cd tests/kubernetes && $(CURDIR)/$(LINT) run -c $(CURDIR)/.golangci.yml . # ./... would build all of Kubernetes
 
 vuln: deps-build $(VULN)
-	for module in . launcher cri; do (cd $$module && $(CURDIR)/$(VULN) -tags '$(TAGS)' ./...) || exit 1; done
+	$(VULN) -tags '$(TAGS)' ./...
 
 bench: root deps-build deps-bench aci
 	$(GO) run -tags '$(TAGS)' ./tests/bench -aci '$(ACI)'
@@ -268,7 +267,7 @@ demo: root deps-build deps-test aci
 # Go minimizes each input that it finds interesting for up to a minute if it may, and tries nothing else meanwhile.
 FUZZTIME ?= 30s
 fuzz: deps-build
-	@for module in . launcher examples/vm; do \
+	@for module in . examples/vm; do \
 		for package in $$($(GO) list -C $$module -tags '$(TAGS)' ./...); do \
 			for target in $$($(GO) test -C $$module -tags '$(TAGS)' -list '^Fuzz' $$package | grep '^Fuzz'); do \
 				$(GO) test -C $$module -tags '$(TAGS)' -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$package || exit 1; \

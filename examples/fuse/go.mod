@@ -37,7 +37,7 @@ require (
 	github.com/vishvananda/netns v0.0.5 // indirect
 	go4.org v0.0.0-20260112195520-a5071408f32f // indirect
 	golang.org/x/net v0.58.0 // indirect
-	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 )

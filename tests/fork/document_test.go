@@ -38,6 +38,9 @@ func TestForkDocumentIsTrue(t *testing.T) {
 	if left, err := filepath.Glob(f.path("state")); err != nil || left != nil {
 		t.Errorf("left: %q, %v", left, err)
 	}
+	if text := f.read("go.mod"); strings.Contains(text, "k8s.io/") || strings.Contains(text, "go-containerregistry") {
+		t.Errorf("the stager alone requires what only the launcher and the server need:\n%s", text)
+	}
 }
 
 // clearPod stops the document's pod, if its commands did not get so far.

@@ -70,10 +70,9 @@ func TestRenameIsOneEdit(t *testing.T) {
 	}
 
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
-	inLauncher := slices.Insert(slices.Clone(test), 2, "-C=launcher")
 	f.run(nil, append(test, ".", "./names/...", "./build/...", "./plan", "./waiter")...)
 	f.run(nil, append(test, "^Test(CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
-	f.run(nil, append(inLauncher, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", ".")...)
+	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", "./launcher")...)
 	f.run(
 		[]string{"STAGER_BIN=" + f.path("bin"), "STAGER_ACI=" + found[0], "STAGER_IMAGES=" + images(t)},
 		append(test, "^Test(SpecificationExampleRuns|ReadyPipeEndsWhenThePodIsUp|StdioVariablesNameDescriptors|"+

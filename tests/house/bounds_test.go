@@ -89,7 +89,9 @@ func TestClientsServersAndDecodersHaveBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for one := range bounds() {
-		listed = append(listed, one)
+		if !left(t, one) {
+			listed = append(listed, one)
+		}
 	}
 	slices.Sort(listed)
 	if diff := cmp.Diff(listed, unique(found)); diff != "" {

@@ -91,6 +91,9 @@ func TestNoProcessOfTheHostWaitsForWhatAnAppHasLocked(t *testing.T) {
 	t.Parallel()
 	var found, listed []string
 	for files, reasons := range touches() {
+		if left(t, files) {
+			continue
+		}
 		for _, functions := range reasons {
 			for function := range strings.FieldsSeq(functions) {
 				listed = append(listed, files+" "+function)

@@ -142,7 +142,7 @@ func findBuilt(t *testing.T) built {
 		t.Fatalf("make aci images first: %v", err)
 	}
 	b.Busy = strings.TrimSpace(string(id))
-	b.Client = build(t, filepath.Join(top, "cri"), "./tests/client")
+	b.Client = build(t, top, "./cri/tests/client")
 	b.Driver = build(t, filepath.Join(top, "netplugins"), "./remote/testdriver")
 	return b
 }

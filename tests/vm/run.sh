@@ -74,8 +74,6 @@ initrd_modules() {
 build() {
 	target=$1 module=$top source=$2
 	case $source in
-	./launcher | ./launcher/*) module=$top/launcher source=.${source#./launcher} ;;
-	./cri/*) module=$top/cri source=.${source#./cri} ;;
 	./netplugins/*) module=$top/netplugins source=.${source#./netplugins} ;;
 	github.com/containernetworking/*) module=$top/netplugins ;;
 	esac

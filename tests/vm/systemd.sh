@@ -54,7 +54,7 @@ system() {
 	chroot "$tree" depmod "$release" # Debian's modprobe needs indexes that busybox does not write
 	cp "$out/images/busybox.aci" "$tree/root/"
 	cp "$here/service.sh" "$tree/root/test"
-	CGO_ENABLED=0 go build -C "$top/cri" -o "$tree/root/client" ./tests/client
+	CGO_ENABLED=0 go build -C "$top" -o "$tree/root/client" ./cri/tests/client
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/README.md" >"$tree/root/first-pod"
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/docs/pods.md" >"$tree/root/stack"
 	echo vm >"$tree/etc/hostname"

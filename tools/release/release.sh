@@ -69,7 +69,7 @@ sources() {
 	else
 		tar -C "$top" -c --exclude=./bin --exclude=./build/out --exclude=./dist . | tar -x -C "$root$folder/source"
 	fi
-	for module in . launcher cri netplugins tools/release; do go mod download -C "$top/$module"; done
+	for module in . netplugins tools/release; do go mod download -C "$top/$module"; done
 	chown -R "${user#*:}" "$root$folder"
 }
 

@@ -128,9 +128,6 @@ func (o options) components(infos []*buildinfo.BuildInfo) ([]cdx.Component, erro
 	all = append(all, std)
 	for _, info := range infos {
 		for _, m := range info.Deps {
-			if m.Replace != nil && strings.HasPrefix(m.Replace.Path, "../") {
-				continue // a module of the program's own repository, with the program's version and licence
-			}
 			c, err := o.module(m)
 			if err != nil {
 				return nil, err
