@@ -90,7 +90,14 @@ func TestKillReachesWhatIsFrozenAndWhatForks(t *testing.T) {
 			}
 			first := exec.Command("sh", "-c", "read go; "+test.script)
 			first.Stdin = enter
-			if err := errors.Join(first.Start(), m.Apply(first.Process.Pid), begin.Close(), enter.Close()); err != nil {
+			if err := errors.Join(first.Start(), enter.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Apply(first.Process.Pid); err != nil {
+				_ = first.Process.Kill() // nothing would end what it forks
+				t.Fatal(err)
+			}
+			if err := begin.Close(); err != nil {
 				t.Fatal(err)
 			}
 			go func() { _ = first.Wait() }()
