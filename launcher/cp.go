@@ -101,11 +101,16 @@ func (c *cli) checkCopy(from, to, fromPod, toPod string) error {
 
 // copyAndWarn copies, and calls copied before it prints what was left out.
 func (c *cli) copyAndWarn(ctx context.Context, source, target daemon.CopyEnd, copied func()) error {
-	var warnings []string
-	err := c.daemon.Copy(ctx, source, target, func(text string) {
-		warnings = append(warnings[:min(len(warnings), maxCopyWarnings)], text)
+	return c.warnOfCopy(func(warn func(string)) error {
+		defer copied()
+		return c.daemon.Copy(ctx, source, target, warn)
 	})
-	copied()
+}
+
+// warnOfCopy calls a function that copies, and prints what was left out.
+func (c *cli) warnOfCopy(copying func(warn func(string)) error) error {
+	var warnings []string
+	err := copying(func(text string) { warnings = append(warnings[:min(len(warnings), maxCopyWarnings)], text) })
 	c.warn(warnings...)
 	return err
 }

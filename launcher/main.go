@@ -29,6 +29,7 @@ import (
 // The groups of commands in the help.
 const (
 	podGroup     = "pods"
+	volumeGroup  = "volumes"
 	imageGroup   = "images"
 	networkGroup = "networks"
 	otherGroup   = "others"
@@ -45,6 +46,7 @@ func commands(c *cli) map[string][]*cobra.Command {
 			inspectCommand(c), validateCommand(c),
 		},
 		imageGroup:   {imageCommand(c), trustCommand(c)},
+		volumeGroup:  {volumeCommand(c)},
 		networkGroup: {networkCommand(c)},
 		otherGroup:   {versionCommand(c), completionCommand(c), manCommand(c), monitorCommand(c), holdCommand()},
 	}
@@ -85,6 +87,7 @@ func addCommands(root *cobra.Command, all map[string][]*cobra.Command) {
 	for _, g := range []cobra.Group{
 		{ID: podGroup, Title: "Pods:"},
 		{ID: imageGroup, Title: "Images:"},
+		{ID: volumeGroup, Title: "Volumes:"},
 		{ID: networkGroup, Title: "Networks:"},
 		{ID: otherGroup, Title: "Others:"},
 	} {

@@ -103,7 +103,7 @@ func newKey(t *testing.T) *signing.Key {
 func (h *host) trust(key *signing.Key) {
 	h.t.Helper()
 	h.write("keys.asc", func(b *bytes.Buffer) error { return key.WritePublic(b) })
-	config := fmt.Sprintf(`{"parentCgroupName":%q,"podsDirectory":"pods","imagesDirectory":"images","trustDirectory":"trust","containerNetworksDirectory":"networks.d","trustedKeys":["keys.asc"]}`, h.cgroup)
+	config := fmt.Sprintf(`{"parentCgroupName":%q,"podsDirectory":"pods","imagesDirectory":"images","volumesDirectory":"volumes","trustDirectory":"trust","containerNetworksDirectory":"networks.d","trustedKeys":["keys.asc"]}`, h.cgroup)
 	h.write("config.json", func(b *bytes.Buffer) error { _, err := b.WriteString(config); return err })
 }
 

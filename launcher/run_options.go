@@ -49,8 +49,8 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 	flags.Func("cgroup-parent", "make the pod's cgroup in this `CGROUP`; \"own\" for the launcher's own, in a service "+
 		"with Delegate=yes", notEmpty(&o.cgroupParent, "want a cgroup"))
 	flags.Func("label", "give the pod a label, `KEY[=VALUE]`, by which ps --filter finds it", o.addLabel)
-	flags.FuncP("volume", "v", "mount the host's path as a volume, `NAME=/PATH`, or at a path of each app, "+
-		"/PATH:/TARGET[:ro]", o.volumes.add)
+	flags.FuncP("volume", "v", "mount at a path of each app a named volume, `VOLUME:/TARGET`[:ro], or the host's path, "+
+		"/PATH:/TARGET[:ro]; or the host's path as the pod's volume, NAME=/PATH", o.volumes.add)
 	flags.Func("tmpfs", "mount an empty folder at a path of each app, `/TARGET[:mode=MODE]`; on the disk, until the pod "+
 		"ends", o.volumes.addEmpty)
 	flags.Func("exit-policy", "when the pod ends by itself: `"+strings.Join(daemon.ExitPolicies(), "|")+"`",
@@ -155,8 +155,7 @@ func oneOf(value *string, words ...string) func(string) error {
 // parse checks the command line.
 func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	if o.name != "" && !podplan.IsName(o.name) {
-		return usageError{fmt.Sprintf("run: --name %s: want letters, digits, '.', '_' and '-', %d at most, the first a "+
-			"letter or digit", printable(o.name), podplan.MaxName)}
+		return usageError{fmt.Sprintf("run: --name %s: %v", printable(o.name), podplan.ErrName)}
 	}
 	if o.cgroupParent != "" && !daemon.IsCgroup(strings.Trim(o.cgroupParent, "/")) {
 		return usageError{fmt.Sprintf("run: --cgroup-parent %s: want a path below the root of the cgroups, or %s",

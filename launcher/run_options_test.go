@@ -42,22 +42,26 @@ func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 			t.Errorf("--tmpfs %s: %v, want %q", text, err, want)
 		}
 	}
-	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw"} {
+	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw", "Data_1.x:/d/:ro"} {
 		if err := v.add(text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if diff := cmp.Diff([]podplan.Mount{{Target: "/tmp", Mode: "1777"}, {Target: "/e", Mode: "0700"}, {Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}}, v.mounts); diff != "" {
+	if diff := cmp.Diff([]podplan.Mount{{Target: "/tmp", Mode: "1777"}, {Target: "/e", Mode: "0700"}, {Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}, {Volume: "Data_1.x", Target: "/d", ReadOnly: true}}, v.mounts); diff != "" {
 		t.Error(diff)
 	}
 	for text, want := range map[string]string{
 		"data=/tmp":     `volume "data" is given twice`,
 		"/x:/in":        `target "/in" is given twice`,
-		"/x":            "want /PATH:/TARGET[:ro]",
-		"/x:y":          "want /PATH:/TARGET[:ro]",
+		"/x":            "want VOLUME:/TARGET[:ro], /PATH:/TARGET[:ro] or NAME=/PATH",
+		"/x:y":          "want VOLUME:/TARGET[:ro], /PATH:/TARGET[:ro]",
 		"/x:/y:rx":      `"rx": want ro or rw`,
-		"/x:/y:ro:more": "want /PATH:/TARGET[:ro]",
-		"x":             "want NAME=/PATH",
+		"/x:/y:ro:more": "want VOLUME:/TARGET[:ro], /PATH:/TARGET[:ro]",
+		"x":             "or NAME=/PATH",
+		"x=y":           "or NAME=/PATH",
+		"./x:/y":        `"./x" is neither an absolute path nor the name of a volume`,
+		":/y":           `"" is neither`,
+		"x:y":           "want VOLUME:/TARGET[:ro]",
 	} {
 		if err := v.add(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -662,7 +662,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"name":"example.com/none","labels":[{"name":"version","value":"9"}]}}]}`)}},
 		{"owner of 33 bits", `volume "v": uid 4294967301 is not within 0 to 4294967294`, 1, []string{"run", h.text("owner.json",
 			`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"}}],"volumes":[{"name":"v","kind":"empty","uid":4294967301}]}`)}},
-		{"volume without a path", "want NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
+		{"volume without a path", "or NAME=/PATH", 2, []string{"run", "--volume", "x", "example.com/one"}},
 		{"volume of an odd name", `run: invalid argument "a b=/tmp" for "-v, --volume" flag: name "a b": ACName must contain`, 2, []string{"run", "--volume", "a b=/tmp", "example.com/one"}},
 		{"volume given twice", `run: invalid argument "v=/b" for "-v, --volume" flag: volume "v" is given twice`, 2, []string{"run", "--volume", "v=/a", "--volume", "v=/b", "example.com/one"}},
 		{"volume that no app mounts", `pod "one": volume "gates": no app has a mount point of that name; known mount points: file, gate, v`, 1, []string{"run", "--volume", "gates=/tmp", "example.com/one"}},

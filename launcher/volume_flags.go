@@ -19,17 +19,20 @@ type volumeFlags struct {
 	mounts []podplan.Mount
 }
 
-// add adds a volume: NAME=/PATH or /PATH:/TARGET[:ro].
+// errWantVolume says what --volume takes.
+var errWantVolume = errors.New("want VOLUME:/TARGET[:ro], /PATH:/TARGET[:ro] or NAME=/PATH")
+
+// add adds a volume: VOLUME:/TARGET[:ro], /PATH:/TARGET[:ro] or NAME=/PATH.
 func (v *volumeFlags) add(text string) error {
 	if !utf8.ValidString(text) { // JSON would change it
 		return errors.New("the path is not UTF-8")
 	}
-	if strings.HasPrefix(text, "/") {
+	if i := strings.IndexAny(text, ":="); i < 0 || strings.HasPrefix(text, "/") || text[i] == ':' {
 		return v.addMount(text)
 	}
-	name, source, ok := strings.Cut(text, "=")
-	if !ok || name == "" || !strings.HasPrefix(source, "/") {
-		return errors.New("want NAME=/PATH, or /PATH:/TARGET[:ro]")
+	name, source, _ := strings.Cut(text, "=")
+	if name == "" || !strings.HasPrefix(source, "/") {
+		return errWantVolume
 	}
 	if _, err := types.NewACName(name); err != nil {
 		return fmt.Errorf("name %q: %w", name, err)
@@ -44,13 +47,21 @@ func (v *volumeFlags) add(text string) error {
 	return nil
 }
 
-// addMount reads /PATH:/TARGET[:ro].
+// addMount reads VOLUME:/TARGET[:ro] or /PATH:/TARGET[:ro].
 func (v *volumeFlags) addMount(text string) error {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || !path.IsAbs(parts[1]) {
-		return errors.New("want /PATH:/TARGET[:ro], or NAME=/PATH")
+		return errWantVolume
 	}
-	m := podplan.Mount{Source: parts[0], Target: path.Clean(parts[1])}
+	m := podplan.Mount{Target: path.Clean(parts[1])}
+	switch {
+	case path.IsAbs(parts[0]):
+		m.Source = parts[0]
+	case podplan.IsName(parts[0]):
+		m.Volume = parts[0]
+	default:
+		return fmt.Errorf("%s is neither an absolute path nor the name of a volume: %w", quoted(parts[0]), podplan.ErrName)
+	}
 	if len(parts) == 3 {
 		switch parts[2] {
 		case "ro":

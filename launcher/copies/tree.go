@@ -126,6 +126,17 @@ type Target struct {
 	path    string // as the caller names it, for errors
 	users   *spec.UserNamespace
 	checked bool // by checkRoom
+	fresh   bool // see NewFolder
+}
+
+// NewFolder opens a folder of the host that the caller has made: an archive that Unpack unpacks there may also have the
+// owner and mode of the folder itself. The caller closes it.
+func NewFolder(path string) (*Target, error) {
+	folder, err := Host().open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Target{folder: folder, path: path, fresh: true}, nil
 }
 
 // Name is the name that a copy has in the target's folder, as Pack wants it.

@@ -2,6 +2,7 @@ package copies
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,8 @@ import (
 )
 
 // Unpack makes the files of a tar archive in the target's folder, with their owners and modes, and regular files with
-// their times; folders that exist stay as they are. SetID keeps the bits setuid and setgid, which are dropped
-// otherwise. It calls warn for each file that is left out.
+// their times; folders that exist stay as they are, except NewFolder's, whose archive must have its end marker. SetID
+// keeps the bits setuid and setgid, which are dropped otherwise. It calls warn for each file that is left out.
 func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
 	if t.users == nil {
 		return t.unpack(r, setID, warn)
@@ -28,15 +29,22 @@ func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
 }
 
 func (t *Target) unpack(r io.Reader, setID bool, warn func(string)) error {
-	u := &unpacker{folder: int(t.folder.Fd()), users: t.users, modes: 0o1777, warn: warn, checked: t.checked, fd: -1}
+	u := &unpacker{
+		folder: int(t.folder.Fd()), users: t.users, modes: 0o1777, warn: warn, checked: t.checked, fresh: t.fresh, fd: -1,
+	}
 	if setID {
 		u.modes = 0o7777
 	}
 	defer u.forget()
-	in := tar.NewReader(r)
+	counted := &counter{in: r}
+	in := tar.NewReader(counted)
 	for {
+		counted.zeros = 0
 		header, err := in.Next()
 		if errors.Is(err, io.EOF) {
+			if t.fresh && counted.zeros < endMarker {
+				return errors.New("read archive: no end marker: the archive may be incomplete")
+			}
 			_, err := io.Copy(io.Discard, r) // what pads the archive
 			return err
 		}
@@ -49,6 +57,25 @@ func (t *Target) unpack(r io.Reader, setID bool, warn func(string)) error {
 	}
 }
 
+// endMarker is the size of the zeros at a tar archive's end.
+const endMarker = 1024
+
+// counter counts the zeros at the end of what was read.
+type counter struct {
+	in    io.Reader
+	zeros int
+}
+
+// Read implements io.Reader.
+func (c *counter) Read(data []byte) (int, error) {
+	n, err := c.in.Read(data)
+	if other := len(bytes.TrimRight(data[:n], "\x00")); other > 0 {
+		c.zeros = -other
+	}
+	c.zeros += n
+	return n, err
+}
+
 type unpacker struct {
 	folder int // the descriptor of the target's folder
 	users  *spec.UserNamespace
@@ -57,6 +84,7 @@ type unpacker struct {
 	// checked says that there is room for the copy. Of an archive, each file is looked at: how many are to come is not
 	// known.
 	checked bool
+	fresh   bool // the archive may have the owner and mode of the target's folder
 
 	parent string // the folder that dir returned last
 	fd     int    // its descriptor, -1 for none
@@ -65,7 +93,7 @@ type unpacker struct {
 func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	if name == "" {
-		return nil // the target's folder itself
+		return u.own(header)
 	}
 	dir, base := path.Split(name)
 	at, err := u.dir(strings.TrimSuffix(dir, "/"))
@@ -74,6 +102,19 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	}
 	if err != nil {
 		return pathError("make", name, err)
+	}
+	return nil
+}
+
+// own makes the target's folder itself as the archive has it, if the folder is a new one.
+func (u *unpacker) own(header *tar.Header) error {
+	if !u.fresh || header.Typeflag != tar.TypeDir {
+		return nil
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d/.", u.folder)
+	err := errors.Join(os.Chown(path, header.Uid, header.Gid), unix.Chmod(path, uint32(header.Mode&u.modes)))
+	if err != nil {
+		return fmt.Errorf("set owner and mode of the folder: %w", err)
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ type Config struct {
 	ParentCgroupName string `json:"parentCgroupName"`
 	PodsDirectory    string `json:"podsDirectory"`
 	ImagesDirectory  string `json:"imagesDirectory"`
+	// VolumesDirectory is the folder of the named volumes.
+	VolumesDirectory string `json:"volumesDirectory"`
 	// DefaultStagerImage names the stager, as `image list` shows it.
 	DefaultStagerImage string `json:"defaultStagerImage"`
 	// DefaultStagerConfig is the stagerConfig of every pod.
@@ -112,7 +114,7 @@ func (c *Config) parse(data []byte, dir string) error {
 func (c *Config) paths() []*string {
 	all := []*string{
 		&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.ContainerNetworksDirectory, &c.TrustDirectory,
-		&c.CacheDirectory,
+		&c.CacheDirectory, &c.VolumesDirectory,
 	}
 	for i := range c.TrustedKeys {
 		all = append(all, &c.TrustedKeys[i])
@@ -171,6 +173,7 @@ func (c *Config) fill(state string) {
 	c.ParentCgroupName = cmp.Or(c.ParentCgroupName, "kurma")
 	c.PodsDirectory = cmp.Or(c.PodsDirectory, filepath.Join(state, "pods"))
 	c.ImagesDirectory = cmp.Or(c.ImagesDirectory, filepath.Join(state, "images"))
+	c.VolumesDirectory = cmp.Or(c.VolumesDirectory, filepath.Join(state, "volumes"))
 	c.NetworksDirectory = cmp.Or(c.NetworksDirectory, filepath.Join(state, "networks"))
 	c.CacheDirectory = cmp.Or(c.CacheDirectory, filepath.Join(state, "cache"))
 	c.DefaultStagerImage = cmp.Or(c.DefaultStagerImage, names.Image)

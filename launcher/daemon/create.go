@@ -184,8 +184,14 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 			plan.Starter = d.programs.Starter
 		}
 		pod, err := store.Create(ctx, plan)
+		if err == nil { // no removal of a volume overlooks the pod from now on
+			if err := d.makeVolumes(ctx, plan); err != nil {
+				return nil, warnings, errors.Join(err, pod.Discard())
+			}
+			return pod, warnings, nil
+		}
 		if !again(err, asked, attempt) {
-			return pod, warnings, err
+			return nil, warnings, err
 		}
 	}
 }
@@ -203,6 +209,7 @@ func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken fun
 		Stager:       stager,
 		StagerConfig: d.config.DefaultStagerConfig,
 		CheckSource:  pods.CheckSource,
+		Volumes:      d.volumes(),
 		Reachable:    pods.Reachable,
 		Journal:      hostJournal(),
 		Networks:     d.networks,

@@ -12,7 +12,7 @@ import (
 // Collected is what Collect has deleted, or would delete.
 type Collected struct {
 	Pods    []string `json:"pods"`    // UUIDs
-	Imports int      `json:"imports"` // unfinished imports and removals of images
+	Imports int      `json:"imports"` // unfinished imports and removals of images and volumes
 	Layers  int      `json:"layers"`  // of interrupted imports and removals, which no image needs
 	// Networks had plugin containers, which were stopped because no pod uses them.
 	Networks []string `json:"networks,omitempty"`
@@ -27,9 +27,10 @@ func (d *Daemon) Collect(ctx context.Context) (Collected, error) {
 	layers, layerErr := d.freeLayers(ctx, false)
 	imports, imageErr := d.imageStore().Collect()
 	cached, cacheErr := sources.RemoveLeftovers(d.config.CacheDirectory)
+	volumes, volumeErr := d.volumes().Collect()
 	trustErr := signing.RemoveLeftovers(d.config.TrustDirectory)
-	return Collected{append([]string{}, done...), imports + cached, layers, idle},
-		errors.Join(podErr, networkErr, layerErr, imageErr, cacheErr, trustErr)
+	return Collected{append([]string{}, done...), imports + cached + volumes, layers, idle},
+		errors.Join(podErr, networkErr, layerErr, imageErr, cacheErr, volumeErr, trustErr)
 }
 
 // WouldCollect returns what Collect would delete.
@@ -50,9 +51,13 @@ func (d *Daemon) WouldCollect(ctx context.Context) (Collected, error) {
 	if err != nil {
 		return Collected{}, err
 	}
+	volumes, err := d.volumes().Leftovers()
+	if err != nil {
+		return Collected{}, err
+	}
 	ended, others := splitEnded(all)
 	idle, err := d.containers().Idle(func(network string) bool { return anyUses(others, network) })
-	return Collected{Pods: ended, Imports: imports + cached, Layers: layers, Networks: idle}, err
+	return Collected{Pods: ended, Imports: imports + cached + volumes, Layers: layers, Networks: idle}, err
 }
 
 // splitEnded returns the UUIDs of the pods that Collect deletes, and the others, whose networks may be in use: Collect

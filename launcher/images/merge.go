@@ -36,7 +36,12 @@ func (s *Store) ExportMerged(order []*Image, to *os.File) (id string, err error)
 // Mergeable reports whether the files of the images are those of their layers, one over the other, and no signature of
 // the first is lost when they are merged.
 func Mergeable(order []*Image) bool {
-	return order[0].Record.Seal == "" && !slices.ContainsFunc(order, func(image *Image) bool {
+	return order[0].Record.Seal == "" && whole(order)
+}
+
+// whole reports whether no image has a pathWhitelist.
+func whole(order []*Image) bool {
+	return !slices.ContainsFunc(order, func(image *Image) bool {
 		var filter struct{ PathWhitelist []string }
 		return json.Unmarshal(image.Manifest.Raw, &filter) != nil || len(filter.PathWhitelist) > 0
 	})

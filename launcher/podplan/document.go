@@ -26,7 +26,10 @@ func (p *Planner) readDocument(file string, text []byte) (d document, err error)
 	if !utf8.Valid(text) { // JSON's decoder would put other characters into its paths
 		return d, fmt.Errorf("read pod manifest %s: not UTF-8", file)
 	}
-	if d.pod, err = manifest.DecodePod(text); err != nil {
+	if text, err = p.withNamedVolumes(text); err == nil {
+		d.pod, err = manifest.DecodePod(text)
+	}
+	if err != nil {
 		return d, fmt.Errorf("read pod manifest %s: %w", file, err)
 	}
 	for i, app := range d.pod.Apps {

@@ -13,7 +13,10 @@ import (
 // hostname of the name, and Linux takes 64 bytes.
 const MaxName = 64
 
-// IsName reports whether a pod may have that name: letters, digits, '.', '_' and '-'
+// ErrName says that IsName does not hold for the name of a pod or a named volume.
+var ErrName = fmt.Errorf("want letters, digits, '.', '_' and '-', %d at most, the first a letter or digit", MaxName)
+
+// IsName reports whether a pod, or a named volume, may have that name: letters, digits, '.', '_' and '-'
 // of ASCII, the first a letter or digit, MaxName at most.
 func IsName(name string) bool {
 	other := strings.IndexFunc(name, func(r rune) bool { return !isNameRune(r) })

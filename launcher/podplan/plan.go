@@ -45,6 +45,14 @@ type Images interface {
 	Layers(top *images.Image) ([]*images.Image, error)
 }
 
+// Volumes finds named volumes; *volumes.Store is one.
+type Volumes interface {
+	// Path returns the folder of a volume's files, whether the volume exists or not.
+	Path(name string) string
+	// NameOf returns the name of the volume with these files; false for any other path.
+	NameOf(path string) (name string, ok bool)
+}
+
 // Planner plans pods. Its fields are only read, so that it may be used by
 // several goroutines if its Images may.
 type Planner struct {
@@ -55,6 +63,8 @@ type Planner struct {
 	StagerConfig json.RawMessage
 	// CheckSource reports why a path of the host cannot be a volume, or nil.
 	CheckSource func(path string) error
+	// Volumes are the named volumes, which are not made; nil for none.
+	Volumes Volumes
 	// Reachable reports whether others on the host can execute programs at or below a path that can be a volume. nil for
 	// no warnings of it.
 	Reachable func(path string) bool
@@ -170,7 +180,10 @@ func (p *Planner) editedManifest(d document, name string, o Options) (*manifest.
 		return nil, nil, err
 	}
 	own := d.volumeNames()
-	if err := p.checkMounts(o.Mounts); err != nil {
+	if o.Mounts, err = p.namedMounts(o.Mounts); err == nil {
+		err = p.checkMounts(o.Mounts)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	if err := d.edit(o); err != nil {

@@ -76,10 +76,11 @@ func (d *document) setVolumes(volumes map[string]string) error {
 	return nil
 }
 
-// Mount is a path of the host that every app of a pod has at a path of its own, or without a Source an empty folder
-// of each app's own.
+// Mount is a path of the host that every app of a pod has at a path of its own, or a named volume; or without a Source
+// and a Volume an empty folder of each app's own.
 type Mount struct {
 	Source, Target string
+	Volume         string // in place of Source
 	ReadOnly       bool
 	Mode           string // of the folder, octal
 }

@@ -42,7 +42,7 @@ func (p *Planner) volume(v types.Volume) (pods.Volume, error) {
 	if v.Kind == "empty" {
 		err = planEmpty(&volume, v.Mode, v.UID, v.GID)
 	} else {
-		err = p.CheckSource(v.Source)
+		err = p.checkSource(v.Source)
 	}
 	if err != nil {
 		return volume, fmt.Errorf("volume %q: %w", v.Name, err)
@@ -57,7 +57,7 @@ func (p *Planner) checkMounts(mounts []Mount) error {
 		if m.Source == "" {
 			continue // an empty folder
 		}
-		if err := p.CheckSource(m.Source); err != nil {
+		if err := p.checkSource(m.Source); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Target, err)
 		}
 	}

@@ -68,6 +68,7 @@ func (s *Suite) NewMachine(t *testing.T, options ...Option) *Machine {
 		"trustedKeys":        []string{s.StagerACI + ".pub"},
 		// Not those of this machine's packages.
 		"containerNetworksDirectory": filepath.Join(b.Dir, "networks.d"),
+		"volumesDirectory":           filepath.Join(b.Dir, "named"),
 	}
 	for _, o := range options {
 		o(b)

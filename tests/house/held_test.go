@@ -73,7 +73,7 @@ func touches() map[string]map[string]string {
 		},
 		"container/identity/*.go": {looked: "Of OpenRegular eachLine home lookUp resolveFile"},
 		"launcher/copies/*.go": {
-			copied: `Copy Source.Close Source.Pack Target.Close Target.unpack Tree.ReadFile Tree.Source Tree.Target Tree.open
+			copied: `Copy counter.Read Source.Close Source.Pack Target.Close Target.unpack Tree.ReadFile Tree.Source Tree.Target Tree.open
 				Tree.target packer.addEntry packer.addFile packer.addFolder packer.addLink reopen unpacker.find unpacker.forget
 				unpacker.makeFile unpacker.makeFolder unpacker.makeLink`,
 		},
