@@ -61,10 +61,13 @@ func (c *cli) run(ctx context.Context, o runOptions) (err error) {
 	// Before "start pod" is shown: an import reports its own progress. The pod names the source, as the image may be
 	// removed before the pod is made.
 	pulled := untilInterrupted(ctx)
-	_, err = c.daemon.ObtainForPod(ctx, asked.Image)
+	err = c.daemon.Obtain(ctx, asked)
 	pulled()
 	if err != nil {
 		return err
+	}
+	if asked.Pull == daemon.PullAlways {
+		asked.Pull = "" // not a second time
 	}
 	started := c.busy("start pod")
 	defer started()

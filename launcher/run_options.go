@@ -25,6 +25,7 @@ type runOptions struct {
 	exitPolicy, restart string
 	gracePeriod         string
 	name, hostname      string
+	pull                string // daemon.PodOptions.Pull
 	labels              map[string]string
 	cgroupParent        string
 	volumes             volumeFlags
@@ -65,6 +66,8 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 		o.gracePeriod = fmt.Sprintf("%ds", seconds)
 		return nil
 	})
+	flags.Func("pull", "when an image of a source, such as docker://NAME, is imported: `"+
+		strings.Join(daemon.PullPolicies(), "|")+"`", oneOf(&o.pull, daemon.PullPolicies()...))
 	o.net.declare(flags)
 	o.declareApp(flags)
 }

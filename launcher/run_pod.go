@@ -40,7 +40,7 @@ func (c *cli) asked(o runOptions) (daemon.PodOptions, error) {
 
 // pod returns the pod that the command line asks for.
 func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
-	asked := daemon.PodOptions{Image: o.source, Args: o.args, Detached: o.detach || o.interactive()}
+	asked := daemon.PodOptions{Image: o.source, Args: o.args, Pull: o.pull, Detached: o.detach || o.interactive()}
 	asked.Options = podplan.Options{
 		Name: o.name, Hostname: o.hostname, Labels: o.labels, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests, Publish: o.net.publish,

@@ -173,7 +173,7 @@ func openNetworks(config Config, connected func() ([]string, error)) (*daemon.Da
 
 // obtainStager imports the stager if the configuration names a source of it, and checks that it is trusted.
 func (s *Server) obtainStager(ctx context.Context) error {
-	_, err := s.daemon.ObtainForPod(ctx, s.config.StagerImage)
+	err := s.daemon.Obtain(ctx, daemon.PodOptions{Image: s.config.StagerImage})
 	return err
 }
 

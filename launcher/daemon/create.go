@@ -27,6 +27,9 @@ type PodOptions struct {
 	// pod ends with its app, unless the configuration or the Options have another exit policy.
 	Image string
 	Args  []string // follow those of the image
+	// Pull says when the images of sources are imported: "" or "missing", unless they have been imported; "always"; or
+	// "never". The stager's image is imported unless it has been, or never.
+	Pull string
 
 	// Manifest is a pod manifest, instead of an image. File is its path, for the pod's name and for errors.
 	Manifest []byte
@@ -66,23 +69,21 @@ func (l *Launch) Pod() *pods.Pod {
 	return &record
 }
 
-// Create plans a pod and puts it into the store. It imports images of sources before, unless they have been imported.
+// Create plans a pod and puts it into the store. It imports images of sources before, see PodOptions.Pull.
 // The warnings are about requests that have no effect, a line each; they come with an error, too, as a misspelt key
 // may be its cause.
 func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warnings []string, err error) {
 	store := d.podsBelow(o.CgroupParent)
-	var stager, image string
+	var got obtained
 	obtain := func() (err error) {
-		stager, image, err = d.obtainBoth(ctx, o.Image)
+		got, err = d.obtainAll(ctx, o)
 		return err
 	}
-	gone := func() bool { return d.isGone(d.config.DefaultStagerImage, stager) || d.isGone(o.Image, image) }
-	release, err := d.pinned(obtain, gone)
+	release, err := d.pinned(obtain, func() bool { return d.anyGone(got) })
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release() // afterwards the pod's plan says that the images are in use
-	o.Image = image
 	launch = new(Launch)
 	uuid := "" // of a pod that is not detached, a new one
 	if o.Detached {
@@ -91,7 +92,7 @@ func (d *Daemon) Create(ctx context.Context, o PodOptions) (launch *Launch, warn
 		}
 		uuid = launch.monitor.UUID
 	}
-	launch.pod, warnings, err = d.create(ctx, store, stager, uuid, o)
+	launch.pod, warnings, err = d.create(ctx, store, got, uuid, o)
 	if err != nil {
 		return nil, warnings, errors.Join(err, launch.Close())
 	}
@@ -155,7 +156,7 @@ func again(err error, o podplan.Options, attempt int) bool {
 }
 
 // create plans a pod and puts it into the store, while its images are pinned.
-func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid string,
+func (d *Daemon) create(ctx context.Context, store *pods.Store, got obtained, uuid string,
 	o PodOptions,
 ) (*pods.Keeper, []string, error) {
 	imageStore, ring, err := d.imagesAndKeys()
@@ -172,7 +173,7 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 			return nil, nil, err
 		}
 		taken := func(name string) bool { return names[name] != "" }
-		plan, warnings, err := d.plan(imageStore.Catalog(ring, d.config.ImagePins), stager, uuid, taken, o)
+		plan, warnings, err := d.plan(imageStore.Catalog(ring, d.config.ImagePins), got, uuid, taken, o)
 		if err != nil {
 			return nil, warnings, err
 		}
@@ -197,15 +198,16 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, stager, uuid str
 }
 
 // plan plans a pod, see podplan.Planner for uuid and taken, and returns the plan's warnings, also with an error.
-func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken func(name string) bool,
+func (d *Daemon) plan(catalog *images.Catalog, got obtained, uuid string, taken func(name string) bool,
 	o PodOptions,
 ) (plan pods.Plan, warnings []string, err error) {
-	stager, err := findStager(catalog, stagerRef)
+	stager, err := findStager(catalog, got[d.config.DefaultStagerImage])
 	if err != nil {
 		return pods.Plan{}, nil, err
 	}
 	planner := podplan.Planner{
 		Images:       catalog,
+		Obtained:     got,
 		Stager:       stager,
 		StagerConfig: d.config.DefaultStagerConfig,
 		CheckSource:  pods.CheckSource,
@@ -220,7 +222,7 @@ func (d *Daemon) plan(catalog *images.Catalog, stagerRef, uuid string, taken fun
 		plan, warnings, err = planner.FromManifest(o.File, o.Manifest, o.Options)
 	} else {
 		o.Options.DefaultExit = cmp.Or(o.Options.DefaultExit, "all")
-		plan, warnings, err = planner.FromImage(o.Image, o.Args, o.Options)
+		plan, warnings, err = planner.FromImage(got[o.Image], o.Args, o.Options)
 	}
 	return plan, append(catalog.Warnings(), warnings...), err
 }

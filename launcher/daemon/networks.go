@@ -43,7 +43,7 @@ func (d *Daemon) pluginImage(ctx context.Context, aci string) (*images.Image, fu
 	}
 	var id string
 	release, err := d.pinned(func() error {
-		id, err = d.obtain(ctx, aci)
+		id, err = d.obtain(ctx, aci, "")
 		return err
 	}, func() bool { return d.isGone(aci, id) })
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Daemon) pluginPlanner(ctx context.Context) (*podplan.Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	ref, err := d.obtain(ctx, d.config.DefaultStagerImage)
+	ref, err := d.obtain(ctx, d.config.DefaultStagerImage, "")
 	if err != nil {
 		return nil, err
 	}

@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/sources"
 )
 
@@ -25,27 +27,57 @@ func (d *Daemon) fetcher() (*sources.Fetcher, error) {
 	}, nil
 }
 
-// ObtainForPod returns the ID of the image that a pod's app needs, as obtain does. It imports none if the stager's
-// image is missing or cannot be trusted.
-func (d *Daemon) ObtainForPod(ctx context.Context, ref string) (string, error) {
-	_, ref, err := d.obtainBoth(ctx, ref)
-	return ref, err
+// The values of PodOptions.Pull.
+const (
+	PullMissing = "missing"
+	PullAlways  = "always"
+	PullNever   = "never"
+)
+
+// PullPolicies returns the values of PodOptions.Pull, the default first.
+func PullPolicies() []string { return []string{PullMissing, PullAlways, PullNever} }
+
+// obtained maps the references to a pod's images, that of its stager included, to what obtain has returned for them.
+type obtained map[string]string
+
+// Obtain imports the images that Create needs for the pod, as Create does. It imports none if the stager's image is
+// missing or cannot be trusted.
+func (d *Daemon) Obtain(ctx context.Context, o PodOptions) error {
+	_, err := d.obtainAll(ctx, o)
+	return err
 }
 
-// obtainBoth returns the IDs of the stager's image and of an app's.
-func (d *Daemon) obtainBoth(ctx context.Context, ref string) (stager, image string, err error) {
-	if stager, err = d.obtain(ctx, d.config.DefaultStagerImage); err != nil {
-		return "", "", err
+func (d *Daemon) obtainAll(ctx context.Context, o PodOptions) (obtained, error) {
+	pull := o.Pull
+	if pull == PullAlways {
+		pull = PullMissing
+	}
+	stager, err := d.obtain(ctx, d.config.DefaultStagerImage, pull)
+	if err != nil {
+		return nil, err
 	}
 	catalog, err := d.catalog()
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	if _, err = findStager(catalog, stager); err != nil {
-		return "", "", err
+		return nil, err
 	}
-	image, err = d.obtain(ctx, ref)
-	return stager, image, err
+	refs := []string{o.Image}
+	if o.Manifest != nil {
+		refs = podplan.References(o.Manifest)
+	}
+	got := make(obtained)
+	for _, ref := range refs {
+		if _, have := got[ref]; have {
+			continue
+		}
+		if got[ref], err = d.obtain(ctx, ref, o.Pull); err != nil {
+			return nil, err
+		}
+	}
+	got[d.config.DefaultStagerImage] = stager
+	return got, nil
 }
 
 // pinned pins the images of the store until release is called, after obtain has got some. It calls obtain again when an
@@ -63,7 +95,16 @@ func (d *Daemon) pinned(obtain func() error, gone func() bool) (release func(), 
 	}
 }
 
-// isGone reports whether an image that obtain has returned for a source was removed since.
+// anyGone reports whether an image that obtain has returned for a source was removed since.
+func (d *Daemon) anyGone(got obtained) bool {
+	for ref, id := range got {
+		if d.isGone(ref, id) {
+			return true
+		}
+	}
+	return false
+}
+
 func (d *Daemon) isGone(ref, id string) bool {
 	if id == ref {
 		return false
@@ -72,11 +113,14 @@ func (d *Daemon) isGone(ref, id string) bool {
 	return errors.Is(err, images.ErrNotFound)
 }
 
-// obtain returns the ID of the image that a reference to a source means, and imports the image unless it has been
-// imported before. A reference to an image of the store stays as it is; if the store has no image that docker.io/NAME
-// or HOST:PORT/NAME means, the reference is to an image of a registry.
-func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
-	ref, err := d.sourceOf(ref)
+// ErrNotPulled says that an image was not imported because PodOptions.Pull is "never".
+var ErrNotPulled = errors.New("the store does not have this image, and none is imported")
+
+// obtain returns the ID of the image that a reference to a source means, and imports the image when PodOptions.Pull
+// says so. A reference to an image of the store stays as it is; if the store has no image that docker.io/NAME or
+// HOST:PORT/NAME means, or if images are always imported, the reference is to an image of a registry.
+func (d *Daemon) obtain(ctx context.Context, ref, pull string) (string, error) {
+	ref, err := d.sourceOf(ref, pull == PullAlways)
 	if err != nil || !sources.Is(ref) {
 		return ref, err
 	}
@@ -84,8 +128,11 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if image := fetcher.Known(ref); image != nil {
+	if image := fetcher.Known(ref); image != nil && pull != PullAlways {
 		return image.ID, nil
+	}
+	if pull == PullNever {
+		return "", fmt.Errorf("%s: %w", ref, ErrNotPulled)
 	}
 	all, err := d.imported(ctx, func() ([]*images.Image, error) {
 		image, err := fetcher.Import(ctx, ref)
@@ -97,10 +144,10 @@ func (d *Daemon) obtain(ctx context.Context, ref string) (string, error) {
 	return all[0].ID, nil
 }
 
-// sourceOf returns the registry's source for a reference that names no image of the store, as obtain does, and any
-// other reference as it is. An image that is pinned comes from no registry that the reference does not name by a
-// scheme.
-func (d *Daemon) sourceOf(ref string) (string, error) {
+// sourceOf returns the registry's source for a reference that names no image of the store, as obtain does, or with
+// always also for one that does, and any other reference as it is. An image that is pinned comes from no registry that
+// the reference does not name by a scheme.
+func (d *Daemon) sourceOf(ref string, always bool) (string, error) {
 	source, ok := sources.OfRegistry(ref)
 	if !ok {
 		return ref, nil
@@ -109,6 +156,9 @@ func (d *Daemon) sourceOf(ref string) (string, error) {
 		if ref == name || strings.HasPrefix(ref, name+":") {
 			return ref, nil
 		}
+	}
+	if always {
+		return source, nil
 	}
 	catalog, err := d.catalog()
 	if err != nil {

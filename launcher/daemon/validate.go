@@ -37,16 +37,15 @@ type ValidatedIsolator struct {
 // Validate plans a pod as Create does, and then as the reference stager of this version would on this machine. It
 // starts nothing. The warnings, which are also in the Validation, come with an error, too.
 func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warnings []string, err error) {
-	stager, image, err := d.obtainBoth(ctx, o.Image)
+	got, err := d.obtainAll(ctx, o)
 	if err != nil {
 		return v, nil, err
 	}
-	o.Image = image
 	catalog, err := d.catalog()
 	if err != nil {
 		return v, nil, err
 	}
-	planned, warnings, err := d.plan(catalog, stager, "", nil, o)
+	planned, warnings, err := d.plan(catalog, got, "", nil, o)
 	if err != nil {
 		return v, warnings, err
 	}

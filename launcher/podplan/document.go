@@ -26,7 +26,7 @@ func (p *Planner) readDocument(file string, text []byte) (d document, err error)
 	if !utf8.Valid(text) { // JSON's decoder would put other characters into its paths
 		return d, fmt.Errorf("read pod manifest %s: not UTF-8", file)
 	}
-	if text, err = p.withNamedVolumes(text); err == nil {
+	if text, err = p.withOwnForms(text); err == nil {
 		d.pod, err = manifest.DecodePod(text)
 	}
 	if err != nil {
@@ -44,13 +44,16 @@ func (p *Planner) readDocument(file string, text []byte) (d document, err error)
 	return d, nil
 }
 
-// runtimeImage finds the image that a pod's app names, by ID or by name and labels.
+// runtimeImage finds the image that a pod's app names: by ID, by name and labels, or as Images.Find does.
 func (p *Planner) runtimeImage(want schema.RuntimeImage) (*images.Image, error) {
 	if !want.ID.Empty() {
 		return p.Images.Find(want.ID.String())
 	}
 	if want.Name == nil {
 		return nil, errors.New("image: neither ID nor name")
+	}
+	if len(want.Labels) == 0 {
+		return p.Images.Find(want.Name.String())
 	}
 	return p.Images.FindLabelled(want.Name.String(), want.Labels)
 }

@@ -2,12 +2,10 @@ package podplan
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	"kurma.io/stager/internal/strictjson"
 	"kurma.io/stager/launcher/pods"
@@ -22,14 +20,8 @@ const namedKind = "named"
 
 var errNoNamed = errors.New("named volumes are not possible here")
 
-// withNamedVolumes returns the text of a pod manifest in which named volumes are host volumes.
-func (p *Planner) withNamedVolumes(text []byte) ([]byte, error) {
-	tree, err := parse(text)
-	pod, isObject := tree.(map[string]any)
-	if err != nil || !isObject {
-		return text, nil // DecodePod has the error
-	}
-	named := false
+// replaceNamed makes the named volumes of a pod manifest host volumes. It returns whether there are some.
+func (p *Planner) replaceNamed(pod map[string]any) (named bool, err error) {
 	for place, volume := range volumesIn(pod) {
 		if kind, _ := volume[keyOf(volume, "kind")].(string); kind != namedKind {
 			continue
@@ -37,33 +29,26 @@ func (p *Planner) withNamedVolumes(text []byte) ([]byte, error) {
 		source, _ := volume[keyOf(volume, "source")].(string)
 		folder, err := p.namedSource(source)
 		if err != nil {
-			return nil, fmt.Errorf("pod.%s.source: %s: %w", place, strictjson.Quote(source), err)
+			return false, fmt.Errorf("pod.%s.source: %s: %w", place, strictjson.Quote(source), err)
 		}
 		delete(volume, keyOf(volume, "kind"))
 		delete(volume, keyOf(volume, "source"))
 		volume["kind"], volume["source"], named = "host", folder, true
 	}
-	if !named {
-		return text, nil
-	}
-	return json.Marshal(pod)
+	return named, nil
 }
 
 // volumesIn returns the objects of volumes of a pod manifest, by their places.
 func volumesIn(pod map[string]any) map[string]map[string]any {
 	all := make(map[string]map[string]any)
-	list := func(object map[string]any, key string) []any {
-		elements, _ := object[keyOf(object, key)].([]any)
-		return elements
-	}
-	for i, element := range list(pod, "volumes") {
+	for i, element := range listIn(pod, "volumes") {
 		if volume, ok := element.(map[string]any); ok {
 			all[fmt.Sprintf("volumes[%d]", i)] = volume
 		}
 	}
-	for i, element := range list(pod, "apps") {
+	for i, element := range listIn(pod, "apps") {
 		app, _ := element.(map[string]any)
-		for j, element := range list(app, "mounts") {
+		for j, element := range listIn(app, "mounts") {
 			mount, _ := element.(map[string]any)
 			if volume, ok := mount[keyOf(mount, "appVolume")].(map[string]any); ok {
 				all[fmt.Sprintf("apps[%d].mounts[%d].appVolume", i, j)] = volume
@@ -71,16 +56,6 @@ func volumesIn(pod map[string]any) map[string]map[string]any {
 		}
 	}
 	return all
-}
-
-// keyOf returns the key of an object that is the name in any case, or the name.
-func keyOf(object map[string]any, name string) string {
-	for key := range object {
-		if strings.EqualFold(key, name) {
-			return key
-		}
-	}
-	return name
 }
 
 // namedSource returns the folder of a named volume's files.

@@ -57,6 +57,9 @@ type Volumes interface {
 // several goroutines if its Images may.
 type Planner struct {
 	Images Images
+	// Obtained maps references of a pod manifest to the IDs of the images that they mean. Images.Find finds the images of
+	// all other references.
+	Obtained map[string]string
 	// Stager is the image of the stager, which the caller trusts. It has an app with an exec.
 	Stager *images.Image
 	// StagerConfig becomes the stagerConfig of every pod; nil for none.
