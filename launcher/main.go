@@ -43,7 +43,7 @@ func commands(c *cli) map[string][]*cobra.Command {
 			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
 			callCommand(c), topCommand(c), statsCommand(c), eventsCommand(c), cpCommand(c), stopCommand(c), killCommand(c),
 			waitCommand(c), restartCommand(c), rmCommand(c), gcCommand(c),
-			inspectCommand(c), validateCommand(c),
+			inspectCommand(c), generateCommand(c), validateCommand(c),
 		},
 		imageGroup:   {imageCommand(c), trustCommand(c)},
 		volumeGroup:  {volumeCommand(c)},

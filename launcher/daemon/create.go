@@ -13,6 +13,7 @@ import (
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/launcher/sources"
 )
 
 // journalDir holds the sockets of journald, if the host has one.
@@ -177,7 +178,7 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, got obtained, uu
 		if err != nil {
 			return nil, warnings, err
 		}
-		plan.ChangingLimits = o.ChangingLimits
+		plan.Image, plan.ChangingLimits = sources.Absolute(o.Image), o.ChangingLimits
 		if !o.InService {
 			plan.CgroupParent = o.CgroupParent
 		}

@@ -123,10 +123,11 @@ func TestInterfaceNames(t *testing.T) {
 }
 
 func TestParseRequest(t *testing.T) {
-	r, err := ParseRequest("net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,dnsOption=ndots:2,dnsOption=edns0," +
-		"ipRanges=10.1.2.3/16,ipRanges=fd00::/64;rangeStart=fd00::5;rangeEnd=fd00::9;gateway=fd00::1+fd01::/64,label=a=b=c,args=IP=10.0.0.9,args=K=v")
+	const text = "net:ips=10.0.0.5/24,ips=fd00::5,mac=0A:58:0a:00:00:05,dns=1.1.1.1,search=example.com,dnsOption=ndots:2,dnsOption=edns0," +
+		"ipRanges=10.1.2.3/16,ipRanges=fd00::/64;rangeStart=fd00::5;rangeEnd=fd00::9;gateway=fd00::1+fd01::/64,label=a=b=c,args=IP=10.0.0.9,args=K=v"
+	r, err := ParseRequest(text)
 	want := Request{
-		Name: "net", IPs: []string{"10.0.0.5/24", "fd00::5"}, MAC: "0a:58:0a:00:00:05",
+		Name: "net", Text: text, IPs: []string{"10.0.0.5/24", "fd00::5"}, MAC: "0a:58:0a:00:00:05",
 		DNS:    DNS{Nameservers: []string{"1.1.1.1"}, Search: []string{"example.com"}, Options: []string{"ndots:2", "edns0"}},
 		Labels: map[string]string{"a": "b=c"}, Args: []string{"IP=10.0.0.9", "K=v"},
 		IPRanges: [][]IPRange{

@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -19,7 +20,12 @@ type Request struct {
 	IPRanges [][]IPRange       // an address is from each, of one of its ranges
 	Labels   map[string]string // passed to the plugins as they are
 	Args     []string          // KEY=VALUE, the variable CNI_ARGS of CNI's plugins
+
+	Text string // that ParseRequest has read; "" for another request
 }
+
+// String returns the text of the request, or else its name.
+func (r Request) String() string { return cmp.Or(r.Text, r.Name) }
 
 // IPRange is a range of addresses, in the form of CNI's capability ipRanges.
 type IPRange struct {
@@ -33,7 +39,7 @@ type IPRange struct {
 // (K=V) and args (K=V). All but mac may be repeated.
 func ParseRequest(text string) (Request, error) {
 	name, options, _ := strings.Cut(text, ":")
-	r := Request{Name: name}
+	r := Request{Name: name, Text: text}
 	if !IsName(name) {
 		return r, fmt.Errorf("%q is not the name of a network", name)
 	}

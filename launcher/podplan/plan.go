@@ -165,6 +165,7 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 		return pods.Plan{}, nil, err
 	}
 	plan.HostNetwork, plan.Remove = o.HostNetwork || d.hasHostNetwork(), o.Remove
+	plan.Options = o.runOptions()
 	published, err := p.connect(&plan, m, o)
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)

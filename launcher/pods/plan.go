@@ -45,6 +45,11 @@ type Plan struct {
 	// Labels are the userLabels of the pod's manifest.
 	Labels map[string]string `json:"labels,omitempty"`
 
+	// Image is the reference by which the image of the pod's only app was asked for; "" for the pod of a manifest.
+	Image string `json:"image,omitempty"`
+	// Options are the options of run that the pod was started with and that no field of a pod manifest has, as words.
+	Options []string `json:"options,omitempty"`
+
 	// CgroupParent is the group in which a restart makes the pod's cgroup; "" for the configuration's.
 	CgroupParent string `json:"cgroupParent,omitempty"`
 

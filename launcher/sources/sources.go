@@ -87,6 +87,19 @@ func Is(ref string) bool {
 	return false
 }
 
+// Absolute returns a reference that means the same in every working folder.
+func Absolute(ref string) string {
+	path, isFile := strings.CutPrefix(ref, fileScheme)
+	if !isFile {
+		return ref
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return ref
+	}
+	return fileScheme + whole
+}
+
 // OfRegistry returns the source that docker.io/NAME and HOST:PORT/NAME mean, each with [:TAG] or @DIGEST, where
 // neither an image nor a file has this name. ok is false for all other names.
 func OfRegistry(ref string) (source string, ok bool) {

@@ -201,3 +201,28 @@ func TestAPortThatNoNetworkPublishesIsAnError(t *testing.T) {
 		})
 	}
 }
+
+// What generate prints publishes the same ports, also one that run has chosen.
+func TestAGeneratedManifestPublishesThePorts(t *testing.T) {
+	t.Parallel()
+	m := newNetMachine(t, "[]", packaged(t))
+	m.withWorld()
+	m.publishing("p", "-p", "8080:80", "--publish", "127.0.0.1:8081:80", "-p", "80")
+	ports := func() string {
+		_, ports, _ := strings.Cut(m.Must("ps", "--json"), `"ports":`)
+		ports, _, _ = strings.Cut(ports, "]")
+		return ports
+	}
+	want := ports()
+	file := filepath.Join(t.TempDir(), "p.json")
+	if err := os.WriteFile(file, []byte(m.Must("generate", "p")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.Must("rm", "--force", "p")
+	m.Adopt(m.Must("run", "--json", "--detach", file))
+	if have := ports(); have != want {
+		t.Errorf("ports %s, want %s", have, want)
+	}
+	answers(t, "web", func() string { return m.page(8080) })
+	answers(t, "web", func() string { return bodyOf(m.host.get("127.0.0.1", 8081, "/")) })
+}
