@@ -40,7 +40,7 @@ const trialVariable = "BOOT_TEST_TRIAL"
 func TestMain(m *testing.M) {
 	text := os.Getenv(trialVariable)
 	if text == "" {
-		surroundings.Settle()
+		surroundings.SettleAsRoot()
 		os.Exit(m.Run())
 	}
 	if err := supervise([]byte(text)); err != nil {

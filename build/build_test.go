@@ -23,9 +23,7 @@ import (
 // fill makes a root with one file of each kind.
 func fill(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	root := t.TempDir()
 	at := func(name string) string { return filepath.Join(root, name) }
 	steps := []error{

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // stagerImage writes a stager image with further folders.
@@ -49,6 +50,7 @@ func folder(t *testing.T, files ...string) string {
 }
 
 func TestAddedFilesAreInAStagerImage(t *testing.T) {
+	surroundings.Root(t)
 	first := folder(t, "usr/bin/qemu", "opt/firmware/bios", "usr/share-more/x")
 	second := folder(t, "usr/bin/crun", "usr/share/x")
 	for _, err := range []error{
@@ -93,6 +95,7 @@ func TestAddedFilesAreInAStagerImage(t *testing.T) {
 }
 
 func TestTheSameAddedFilesMakeTheSameBytes(t *testing.T) {
+	surroundings.Root(t)
 	files := []string{"b/x", "b-c", "a", "b/y/z"}
 	one, err := stagerImage(t, folder(t, files...))
 	if err != nil {

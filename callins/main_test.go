@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	switch role := os.Getenv(roleVariable); role {
 	case "":
-		surroundings.Settle()
+		surroundings.SettleAsRoot()
 		os.Exit(m.Run())
 	case "pod":
 		if err := servePod(ctx, s.Socket); err != nil {

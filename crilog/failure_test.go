@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // smallDisk mounts a tmpfs of size bytes in a mount namespace of the test's own thread.
@@ -59,6 +61,7 @@ func clock() func() time.Time {
 }
 
 func TestAFullDiskIsLoggedOnceAndTheLogGoesOn(t *testing.T) {
+	surroundings.Root(t)
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	var messages bytes.Buffer
@@ -93,6 +96,7 @@ func TestAFullDiskIsLoggedOnceAndTheLogGoesOn(t *testing.T) {
 }
 
 func TestTheLogGoesOnAfterOthersFilledTheDisk(t *testing.T) {
+	surroundings.Root(t)
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	var messages bytes.Buffer
@@ -117,6 +121,7 @@ func TestTheLogGoesOnAfterOthersFilledTheDisk(t *testing.T) {
 }
 
 func TestLineThatLostItsEndIsEnded(t *testing.T) {
+	surroundings.Root(t)
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	w := open(t, dir, Options{Logger: slog.New(slog.DiscardHandler)})
@@ -137,6 +142,7 @@ func TestLineThatLostItsEndIsEnded(t *testing.T) {
 }
 
 func TestALogOpensOnAFullDisk(t *testing.T) {
+	surroundings.Root(t)
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	if err := os.WriteFile(filepath.Join(disk, "x"), nil, 0o600); err != nil {
@@ -182,6 +188,7 @@ func TestTheLogGoesOnAfterAnyWriteError(t *testing.T) {
 
 // The writer of a single file does not go on in a file that it has removed, where the disk has no room for another one.
 func TestTheOnlyFileIsReplacedOnADiskWithoutInodes(t *testing.T) {
+	surroundings.Root(t)
 	disk := smallDisk(t, 1<<20)
 	dir := filepath.Join(disk, "app")
 	w := open(t, dir, Options{MaxSize: 1024, MaxFiles: 1, Logger: slog.New(slog.DiscardHandler)})

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // texts returns what the file's records say after their times.
@@ -58,6 +60,7 @@ func TestFileContinuesInTheNewFileAtItsPath(t *testing.T) {
 // Whoever may write the folder has no other file written by a link, nobody waits for the reader of a pipe, and no device
 // is opened.
 func TestFileIsARegularFile(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "0.log"), filepath.Join(dir, "target")
 	discard := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -101,6 +104,7 @@ func TestFileIsARegularFile(t *testing.T) {
 }
 
 func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
+	surroundings.Root(t)
 	dir := smallDisk(t, 64<<10)
 	fillDisk(t, dir)
 	var logged strings.Builder
@@ -118,6 +122,7 @@ func TestFileThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 
 // A line that has lost its rest is ended, and the bytes that were lost are counted.
 func TestFileEndsALineThatLostItsRest(t *testing.T) {
+	surroundings.Root(t)
 	dir := smallDisk(t, 64<<10)
 	var logged strings.Builder
 	path := filepath.Join(dir, "0.log")

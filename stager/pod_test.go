@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	case "probe":
 		os.Exit(probe(os.Args[2], os.Args[3:]))
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }
 

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	total, err := strconv.Atoi(os.Getenv("SUPERVISOR_TEST_WRITE"))
 	if err != nil {
-		surroundings.Settle()
+		surroundings.SettleAsRoot()
 		os.Exit(m.Run())
 	}
 	size, err := strconv.Atoi(os.Getenv("SUPERVISOR_TEST_CHUNK"))

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(names.SupervisorVariable) != "" {
 		firstprocess.LeaveRoot()
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }
 

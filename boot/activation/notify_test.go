@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // A message of a process that is not the app's does not count; its descriptors
@@ -50,6 +52,7 @@ func TestMessagesOfOtherProcessesDoNotCount(t *testing.T) {
 
 // An app may end as soon as it has reported that it is ready.
 func TestAMessageBeforeTheEndCounts(t *testing.T) {
+	surroundings.Root(t)
 	var out strings.Builder
 	dir := t.TempDir()
 	for n := range 200 {

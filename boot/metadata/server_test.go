@@ -175,6 +175,7 @@ func setLoopback(up bool) error {
 }
 
 func TestTheServiceAnswersInANetworkOfItsOwn(t *testing.T) {
+	surroundings.Root(t)
 	err := inNetwork(t, func() error {
 		if err := setLoopback(true); err != nil {
 			return err
@@ -192,6 +193,7 @@ func TestTheServiceAnswersInANetworkOfItsOwn(t *testing.T) {
 }
 
 func TestTheServiceNeedsALoopbackDevice(t *testing.T) {
+	surroundings.Root(t)
 	for _, wasUp := range []bool{false, true} {
 		err := inNetwork(t, func() error {
 			if wasUp {

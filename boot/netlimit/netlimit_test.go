@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/clause"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // twoSides are network namespaces with a wire between them. Each function
@@ -126,6 +127,7 @@ func send(t *testing.T, from, to chan func(), address string, n int64) time.Dura
 // A quarter of a megabyte takes at least a fifth of a second at a megabyte a
 // second, of which the first 32 KiB are free.
 func TestBothDirectionsAreLimitedButNotLoopback(t *testing.T) {
+	surroundings.Root(t)
 	clause.Covers(t, "C-NBW-01")
 	s := newTwoSides(t)
 	const rate, amount = 1 << 20, 1 << 18
@@ -157,6 +159,7 @@ func unlimited(name string) error {
 }
 
 func TestExtremeLimitsAreAccepted(t *testing.T) {
+	surroundings.Root(t)
 	for _, rate := range []uint64{1 << 10, 1<<32 - 1, 1 << 32, maxRate, 1<<63 - 1} {
 		s := newTwoSides(t)
 		in(t, s.here, func() error { return Limit(rate) })

@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/plan"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // A volume is the folder that the daemon has made for it; without one it is a new folder with the volume's mode and owner.
 func TestEmptyVolumesAreTheDaemonsFoldersOrNew(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	given := filepath.Join(dir, "given")
 	if err := errors.Join(os.Mkdir(given, 0o700), os.WriteFile(filepath.Join(given, "file"), nil, 0o600)); err != nil {

@@ -87,6 +87,7 @@ func sameFiles(t *testing.T, a, b string) {
 }
 
 func TestAnExtractedImageIsBuiltAgainByteForByte(t *testing.T) {
+	surroundings.Root(t)
 	image := builtImage(t)
 	dir := filepath.Join(t.TempDir(), "web")
 	id := must(t, "extract", image, dir)
@@ -128,6 +129,7 @@ func TestAnExtractedFileHasItsHoles(t *testing.T) {
 }
 
 func TestInspectShowsAnImage(t *testing.T) {
+	surroundings.Root(t)
 	image := builtImage(t)
 	var got inspected
 	if err := json.Unmarshal([]byte(must(t, "inspect", "--json", image)), &got); err != nil {
@@ -156,6 +158,7 @@ func TestInspectShowsAnImage(t *testing.T) {
 }
 
 func TestSignAndVerify(t *testing.T) {
+	surroundings.Root(t)
 	image, dir := builtImage(t), t.TempDir()
 	private, public := filepath.Join(dir, "private"), filepath.Join(dir, "public")
 	fingerprint := strings.TrimSpace(must(t, "key", "--new", "me", "-o", private))
@@ -322,6 +325,7 @@ func TestHostileImagesAreRefused(t *testing.T) {
 
 // Kurma's own build tool closes the compressed file before the tar, so its images have no end marker.
 func TestAnImageWithoutAnEndMarkerIsValidWithAWarning(t *testing.T) {
+	surroundings.Root(t)
 	whole, err := os.ReadFile(archive(t, entry(tar.TypeReg, "manifest", ""), entry(tar.TypeDir, "rootfs", ""), entry(tar.TypeReg, "rootfs/file", "")))
 	if err != nil {
 		t.Fatal(err)
@@ -413,6 +417,7 @@ func TestASignalEndsACommand(t *testing.T) {
 
 // Appc's own tool accepts what aci makes, and aci what the tool makes and accepts.
 func TestActoolAgrees(t *testing.T) {
+	surroundings.Root(t)
 	actool := filepath.Join(t.TempDir(), "actool")
 	if out, err := exec.Command("go", "build", "-o", actool, "github.com/appc/spec/actool").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	callIn, ok := callins.CallIns()[name]
 	if !ok {
-		surroundings.Settle()
+		surroundings.SettleAsRoot()
 		os.Exit(m.Run())
 	}
 	fmt.Fprint(os.NewFile(4, "by"), "Go")

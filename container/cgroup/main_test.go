@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }

@@ -25,7 +25,8 @@ import (
 const inNamespace = "CONTAINERTEST_NAMESPACE"
 
 // Main runs m's tests as PID 1 of new namespaces, like a supervisor, and exits with their result.
-// The tests' mounts and processes end with the namespaces. Main needs root.
+// The tests' mounts and processes end with the namespaces. Main needs root: without it,
+// it exits 1, or with -short 0.
 //
 // In a container of the suite, Main is a program that tries to read other processes. For that the
 // test program must be linked statically.
@@ -38,7 +39,7 @@ func Main(m *testing.M) {
 		walk()
 		os.Exit(0)
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	if os.Getenv(inNamespace) == "" {
 		os.Exit(outside())
 	}

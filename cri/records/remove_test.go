@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // A record goes last: a removal that fails is repeated.
 func TestARecordStaysUntilAllElseIsRemoved(t *testing.T) {
+	surroundings.Root(t)
 	s, err := Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

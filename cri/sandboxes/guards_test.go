@@ -10,6 +10,7 @@ import (
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/internal/thread"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +45,7 @@ func TestMountsFollowNoLinks(t *testing.T) {
 
 // The unmount of a copy of the host's mounts leaves the host's.
 func TestAnUnmountStaysHere(t *testing.T) {
+	surroundings.Root(t)
 	host, copied := t.TempDir(), t.TempDir()
 	err := thread.New(func() error {
 		inner := filepath.Join(host, "inner")
@@ -70,6 +72,7 @@ func TestAnUnmountStaysHere(t *testing.T) {
 
 // The holder of a PID namespace has nothing of the host: an app with CAP_SYS_PTRACE may become that process.
 func TestAHolderHasNothing(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	if _, err := new(Maker).PIDs(dir); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,7 @@ func takeCalls(t *testing.T, dir string) string {
 // After an ADD that has failed, each plugin's DEL has the result of the plugins that had worked, and the network
 // namespace, also in the calls after one that has failed. A plugin that fails does not keep the others from DEL.
 func TestEachPluginDisconnectsASandbox(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	m, r := newSandbox(t, dir)
 	set := func(file string) {
@@ -109,6 +111,7 @@ func TestEachPluginDisconnectsASandbox(t *testing.T) {
 
 // A plugin that is gone for good does not keep a sandbox for ever.
 func TestASandboxEndsWithoutItsPlugin(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	m, r := newSandbox(t, dir)
 	if err := m.CNI.connect(t.Context(), dir, &r); err != nil {
@@ -140,6 +143,7 @@ func isPinned(t *testing.T, pin string) bool {
 
 // DEL finds the pod's link with its addresses in each try, also in one after a DEL that has removed the link and failed.
 func TestARepeatedDisconnectionHasTheLink(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	m, r := newSandbox(t, dir)
 	const script = `#!/bin/sh

@@ -33,6 +33,7 @@ func TestARecordHasNoManifest(t *testing.T) {
 // A pod that has the folder of logs as a volume has no other file made by a link, holds up no call by a pipe, and has no
 // device opened.
 func TestLogsAreRegularFiles(t *testing.T) {
+	surroundings.Root(t)
 	const uuid = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
 	dir := t.TempDir()
 	store, err := records.Open(dir)

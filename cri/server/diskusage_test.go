@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,7 @@ func TestAMeasurementCountsEachFileOnce(t *testing.T) {
 
 // What a walk leaves out counts as all that is used of the file system: an app may have made it so.
 func TestWhatIsLeftOutOfAMeasurementCounts(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	if err := unix.Mount("test", dir, "tmpfs", 0, "size=64m"); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"kurma.io/stager/cri/imageindex"
 	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/tests/surroundings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -56,9 +57,7 @@ func serve(t *testing.T, handler http.Handler) string {
 }
 
 func TestPullHasItsOwnCredentials(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	address, config := guarded(t), Config{State: t.TempDir()}
 	config.Fill()
 	s, err := open(t.Context(), config, "test")
@@ -93,9 +92,7 @@ func TestPullHasItsOwnCredentials(t *testing.T) {
 
 // A pulled image, which may be private, has no name and no ID below aci/.
 func TestPulledImagesAreNotFoundInTheStore(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	address, config := guarded(t), Config{State: t.TempDir()}
 	config.Fill()
 	s, err := open(t.Context(), config, "test")
@@ -126,9 +123,7 @@ func TestPulledImagesAreNotFoundInTheStore(t *testing.T) {
 // A registry counts a GET of a manifest as a pull. An image that was pulled from the repository before needs none, unless the
 // store has lost a part of it.
 func TestAnUnchangedImageIsNotPulledAgain(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	var pulls atomic.Int32
 	var noHead atomic.Bool
 	all := registry.New()
@@ -196,9 +191,7 @@ func TestAnUnchangedImageIsNotPulledAgain(t *testing.T) {
 // The index forgets an image before the store does, so that it keeps one that is pulled again while the files of the
 // first are deleted.
 func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
 	config.Fill()
 	s, err := open(t.Context(), config, "test")

@@ -30,9 +30,7 @@ import (
 // A server removes what pulls of a server that was killed have left: images that its index has not, their layers, and
 // files of the cache; and what its index has without an image.
 func TestLeftoversOfPullsAreRemoved(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
 	config.Fill()
 	s, err := open(t.Context(), config, "test")
@@ -113,6 +111,7 @@ func TestPodsInTheirStartAreRemoved(t *testing.T) {
 
 // Composed mounts keep volumes in use: those stay that a container needs for its start.
 func TestMountsStayForAContainerThatCanStart(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	store, err := records.Open(dir)
 	if err != nil {
@@ -156,9 +155,7 @@ func runMonitor(t *testing.T, dir, uuid string, phase pods.Phase) {
 
 // The server answers while leftovers are removed, which may take long: here while the images are in use.
 func TestServesWhileLeftoversAreRemoved(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	dir := t.TempDir()
 	config := Config{State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "socket"), TrustDirectory: t.TempDir()}
 	config.Fill()
@@ -189,6 +186,7 @@ func TestServesWhileLeftoversAreRemoved(t *testing.T) {
 
 // What calls make while leftovers are removed is not removed.
 func TestNewThingsAreNotLeftovers(t *testing.T) {
+	surroundings.Root(t)
 	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
 	config.Fill()
 	s, err := open(t.Context(), config, "test")

@@ -59,6 +59,7 @@ func TestASandboxHasAHostname(t *testing.T) {
 // A sandbox is stopped although one of its containers is removed meanwhile, and does not wait for the removal of one
 // that has ended. The mounts of one that was not started go.
 func TestASandboxIsStoppedWhileItsContainersAreRemoved(t *testing.T) {
+	surroundings.Root(t)
 	const endedPod, runningPod = "0b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c", "1b4c1a3e-2f7d-4a51-9c55-1f0e6d1a2b3c"
 	dir := t.TempDir()
 	store, err := records.Open(dir)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // deepen makes levels of folders, each in the last, and a file in the deepest.
@@ -70,6 +72,7 @@ func TestRemoveDeletesADeepTree(t *testing.T) {
 // The test has folders, files and links beside each other, many more than
 // are read at a time.
 func TestRemoveDeletesAWideTree(t *testing.T) {
+	surroundings.Root(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -95,6 +98,7 @@ func TestRemoveDeletesAWideTree(t *testing.T) {
 // The test is about folders of an overlay's lower directory
 // (overlayfs.rst, redirect_dir).
 func TestRemoveDeletesWhatCannotBeMoved(t *testing.T) {
+	surroundings.Root(t)
 	runtime.LockOSThread() // which ends with the test, and its mount namespace
 	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
 		t.Fatal(err)
@@ -139,6 +143,7 @@ func TestRemoveFollowsNoLink(t *testing.T) {
 // The test has a mount point in the way, in a mount namespace
 // of the test's thread.
 func TestRemoveReportsWhatItCannotDelete(t *testing.T) {
+	surroundings.Root(t)
 	runtime.LockOSThread() // which ends with the test
 	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
 		t.Fatal(err)

@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // As makes files of the user and has the process's capabilities, also for New within it. No other thread is changed.
 func TestCallsMakeFilesOfTheirUser(t *testing.T) {
+	surroundings.Root(t)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil { // which the user cannot enter without capabilities
 		t.Fatal(err)
@@ -32,6 +35,7 @@ func TestCallsMakeFilesOfTheirUser(t *testing.T) {
 
 // A thread ends with its call, and is never the process's first, which could not end.
 func TestThreadsEnd(t *testing.T) {
+	surroundings.Root(t)
 	for range 100 {
 		var own int
 		if err := New(func() error { own = unix.Gettid(); return nil }); err != nil || own == unix.Getpid() {

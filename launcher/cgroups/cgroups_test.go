@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/thread"
+	"kurma.io/stager/tests/surroundings"
 )
 
 func TestHierarchiesAreFoundInTheMounts(t *testing.T) {
@@ -130,6 +131,7 @@ func newGroup(t *testing.T) *Group {
 }
 
 func TestMakeAndRemoveMayBeRepeated(t *testing.T) {
+	surroundings.Root(t)
 	g := newGroup(t)
 	for _, step := range []func() error{g.Make, g.Kill, g.Remove, g.Remove, g.Kill, g.Make} {
 		if err := step(); err != nil {
@@ -141,6 +143,7 @@ func TestMakeAndRemoveMayBeRepeated(t *testing.T) {
 // The parents of several pods go with the last pod, up to a group that was
 // there before.
 func TestParentsAreRemovedUpwards(t *testing.T) {
+	surroundings.Root(t)
 	top := fmt.Sprintf("kurma-cgroups-test-nested-%d", os.Getpid())
 	var pods []*Group
 	for _, path := range []string{"/given/a/b/one", "/given/a/b/two", "/given/c/three"} {
@@ -185,6 +188,7 @@ func TestParentsAreRemovedUpwards(t *testing.T) {
 
 // A sandbox keeps its group when its last container ends.
 func TestAGroupStaysWhenTheGroupsInItAreRemoved(t *testing.T) {
+	surroundings.Root(t)
 	g := newGroup(t)
 	child, err := Open(g.Path + "/child")
 	if err != nil {
@@ -202,6 +206,7 @@ func TestAGroupStaysWhenTheGroupsInItAreRemoved(t *testing.T) {
 
 // A launcher was killed after it had made a parent and before it marked it.
 func TestAnUnmarkedParentOfAKilledLauncherIsRemoved(t *testing.T) {
+	surroundings.Root(t)
 	g, err := Open(fmt.Sprintf("kurma-cgroups-test-unmarked-%d/pod", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +244,7 @@ func TestAnUnmarkedParentOfAKilledLauncherIsRemoved(t *testing.T) {
 }
 
 func TestAChildStartsInTheGroup(t *testing.T) {
+	surroundings.Root(t)
 	g := newGroup(t)
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -331,6 +337,7 @@ func start(t *testing.T, g *Group, script string) *exec.Cmd {
 }
 
 func TestKillEndsTheWholeTree(t *testing.T) {
+	surroundings.Root(t)
 	g := newGroup(t)
 	cmd := start(t, g, `read x; trap "" TERM INT; sleep 1000 & setsid sleep 1000 & echo up; wait`)
 	pids, err := g.PIDs()
@@ -348,6 +355,7 @@ func TestKillEndsTheWholeTree(t *testing.T) {
 
 // A thread that could not leave the group does not have its own process killed.
 func TestKillSparesTheCallersProcess(t *testing.T) {
+	surroundings.Root(t)
 	g := newGroup(t)
 	if err := g.Make(); err != nil {
 		t.Fatal(err)
@@ -377,6 +385,7 @@ func TestKillSparesTheCallersProcess(t *testing.T) {
 }
 
 func TestKillEndsWhatIsFrozen(t *testing.T) {
+	surroundings.Root(t)
 	for name, below := range map[string]string{"itself": "", "a group below": "/below"} {
 		t.Run(name, func(t *testing.T) {
 			g := newGroup(t)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,6 +125,7 @@ func TestCopiesHaveTheNamesOfCp(t *testing.T) {
 }
 
 func TestCopiesKeepWhatFilesAre(t *testing.T) {
+	surroundings.Root(t)
 	from, to := t.TempDir(), t.TempDir()
 	fill(t, from, [2]string{"dir/file", "text"}, [2]string{"dir/link", "->/nowhere"}, [2]string{"dir/sub/", ""})
 	dir := filepath.Join(from, "dir")
@@ -204,6 +206,7 @@ func TestPathsStayInTheTree(t *testing.T) {
 
 // A FIFO, a device or a file without an end neither blocks nor is opened.
 func TestNothingBlocks(t *testing.T) {
+	surroundings.Root(t)
 	tree, out := t.TempDir(), t.TempDir()
 	if err := errors.Join(unix.Mkfifo(tree+"/fifo", 0o666), unix.Mknod(tree+"/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))); err != nil {
 		t.Fatal(err)
@@ -359,6 +362,7 @@ func TestAnArchiveOfGNUTarIsUnpacked(t *testing.T) {
 
 // In a tree with users of its own, files have the same numbers as outside, and one that it does not have is refused.
 func TestOwnersAreThoseOfTheTree(t *testing.T) {
+	surroundings.Root(t)
 	users, dir, back := &spec.UserNamespace{HostID: 500000, Size: 1000}, t.TempDir(), t.TempDir()
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // archiveOf returns an archive of files without content.
@@ -141,6 +143,7 @@ func TestALinkInANewFoldersPlaceIsNotFollowed(t *testing.T) {
 
 // A file system of the kernel is found wherever it is mounted, also one that few machines use.
 func TestAKernelFileSystemIsLeftOut(t *testing.T) {
+	surroundings.Root(t)
 	kernels := mounted(t, "pstore", "")
 	if _, err := copyTo(t, in(t, kernels), "/", Host(), t.TempDir(), false); !errors.Is(err, errKernel) {
 		t.Errorf("copied: %v", err)
@@ -171,6 +174,7 @@ func mounted(t *testing.T, kind, options string) string {
 // A copy that does not fit as a whole is refused before a file in its place is removed and the file system is full. So is
 // a file of an archive.
 func TestWhatDoesNotFitIsRefusedFirst(t *testing.T) {
+	surroundings.Root(t)
 	half := strings.Repeat("data", 3<<18)
 	for name, files := range map[string][][2]string{
 		"one file":  {{"copied/file", half + half}},
@@ -208,6 +212,7 @@ func TestWhatDoesNotFitIsRefusedFirst(t *testing.T) {
 
 // Holes need no room: a file that is larger than the disk is copied, and is the same.
 func TestHolesStayHoles(t *testing.T) {
+	surroundings.Root(t)
 	from, small := t.TempDir(), smallDisk(t)
 	file, err := os.Create(filepath.Join(from, "file"))
 	if err != nil {

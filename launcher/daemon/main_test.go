@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -21,6 +22,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	surroundings.Settle()
+	flag.Parse()
+	if testing.Short() { // the example needs root and what make has built
+		check(flag.Set("test.skip", "^Example$"))
+	}
 	os.Exit(m.Run())
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // An archive of random bytes does not expand, whatever was read of it when a header says how large its file is: of a
@@ -54,6 +56,7 @@ func writeLarge(out io.Writer, size int64) error {
 
 // Zeros are taken, however well they are compressed, and take no space on the disk.
 func TestZerosBecomeHoles(t *testing.T) {
+	surroundings.Root(t)
 	few := archive(t, testManifest, dir("rootfs"), zeros(64<<20))
 	many := archive(t, testManifest, dir("rootfs"), zeros(128<<20))
 	for name, tt := range map[string]struct {
@@ -86,6 +89,7 @@ func TestZerosBecomeHoles(t *testing.T) {
 
 // What a small archive makes the disk keep is bounded, and so is the size of all its sparse files.
 func TestBombsAreRefused(t *testing.T) {
+	surroundings.Root(t)
 	data := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", strings.Repeat("x", 140<<20)))
 	for name, bomb := range map[string][]byte{
 		"zstd": piped(t, "zstd", data), "xz": piped(t, "xz", data[:100<<20]), "bzip2": piped(t, "bzip2", data[:100<<20]),

@@ -318,6 +318,7 @@ func xzDictionaries(t *testing.T) []byte {
 // The test imports every beginning of an archive. Only one that ends with an entry may be an image: it has no end marker, and the record
 // says so. The last of its blocks may lack padding.
 func TestATruncatedArchiveIsRefused(t *testing.T) {
+	surroundings.Root(t)
 	whole := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "content"), link(tar.TypeSymlink, "rootfs/l", "f"))
 	ends := []int{1536, 2304, 2560, 3072, 3584} // the folder, the file in its padding and after it, the link, and half an end marker
 	for n := 0; n < len(whole); n += 256 {

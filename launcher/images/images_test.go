@@ -21,6 +21,7 @@ import (
 	"kurma.io/stager/build"
 	"kurma.io/stager/signing"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/surroundings"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -71,9 +72,7 @@ func archive(t *testing.T, manifest string, files ...file) []byte {
 
 func newStore(t *testing.T) *Store {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	s := Open(filepath.Join(t.TempDir(), "images"))
 	return s
 }
@@ -116,6 +115,7 @@ func (s *Store) checkOnly(t *testing.T, ids ...string) {
 }
 
 func TestImportReadsEveryCompression(t *testing.T) {
+	surroundings.Root(t)
 	plain := archive(t, testManifest, dir("rootfs"), regular("rootfs/f", "content"))
 	sum := sha512.Sum512(plain)
 	want := "sha512-" + hex.EncodeToString(sum[:])
@@ -161,6 +161,7 @@ func TestImportSkipsFramesOfZstandard(t *testing.T) {
 }
 
 func TestImportRefusesWrongArchives(t *testing.T) {
+	surroundings.Root(t)
 	root := dir("rootfs")
 	tests := []struct {
 		name, words string
@@ -248,6 +249,7 @@ func TestTheHighestOwnerIsKept(t *testing.T) {
 
 // What an import remembers does not grow with what the archive repeats.
 func TestImportIsBounded(t *testing.T) {
+	surroundings.Root(t)
 	data := archive(t, testManifest, dir("rootfs"), dir("rootfs/a"), dir("rootfs/a"), dir("rootfs/a/"), dir("rootfs/b"))
 	tests := []struct {
 		name           string
@@ -392,6 +394,7 @@ func signedBy(t *testing.T, key *signing.Key, data []byte) (path string) {
 
 // An import of an image that is there keeps its files, so it must not succeed if a launch would refuse them.
 func TestImportRefusesAnImageThatHasBeenAltered(t *testing.T) {
+	surroundings.Root(t)
 	for name, alter := range map[string]func(image *Image) error{
 		"extra file":  func(i *Image) error { return os.WriteFile(filepath.Join(i.Rootfs(), "extra"), nil, 0o600) },
 		"file's mode": func(i *Image) error { return os.Chmod(filepath.Join(i.Rootfs(), "f"), 0o755) },
@@ -433,6 +436,7 @@ func TestImportRefusesAnImageThatHasBeenAltered(t *testing.T) {
 
 // TestExportReturnsTheIDOfTheFile exports images that the store keeps as files only.
 func TestExportReturnsTheIDOfTheFile(t *testing.T) {
+	surroundings.Root(t)
 	var built bytes.Buffer
 	if err := build.Write(&built, []byte(testManifest), nil); err != nil {
 		t.Fatal(err)

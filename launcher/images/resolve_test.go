@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // layerOf makes a layer: NAME for a file with the layer's number, NAME/ for a folder, NAME/! for an opaque one, NAME? for
@@ -43,6 +45,7 @@ func layerOf(t *testing.T, number, text string) *Image {
 
 // The path of an account file leads where the app would find the file: no link of the image leads to the host's files.
 func TestFilesOfLayersAreThoseOfAnOverlay(t *testing.T) {
+	surroundings.Root(t)
 	many := "etc/passwd>/l0 end"
 	for i := range maxLinkNames {
 		many += " l" + strings.Repeat("0", i+1) + ">/l" + strings.Repeat("0", i+2)
@@ -109,6 +112,7 @@ func TestMountsCoverTheLayers(t *testing.T) {
 
 // What is found does not depend on what was looked up before.
 func TestARootIsTheSameInAnyOrder(t *testing.T) {
+	surroundings.Root(t)
 	layers := []*Image{
 		layerOf(t, "2", "a/b/g w/x/ l/"), layerOf(t, "1", "a/b/! a/b/c/h w? l>a f"), layerOf(t, "0", "a/b/c/f a/d/e/f w/x/y l/m f/n"),
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kurma.io/stager/signing"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +34,7 @@ func signedTwice(t *testing.T, s *Store) (one, other *Image, ring signing.KeyRin
 
 // A good signature is not enough: what it signs must be this image, and its manifest.
 func TestASignedFileMustBeTheImagesOwn(t *testing.T) {
+	surroundings.Root(t)
 	for name, tt := range map[string]struct {
 		words string
 		alter func(one, other *Image) error
@@ -81,6 +83,7 @@ func replace(path, by string) error {
 
 // A stager and a plugin have the powers of the host's root.
 func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
+	surroundings.Root(t)
 	const (
 		noApp   = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a"}`
 		noExec  = `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"example.com/a","app":{"user":"0","group":"0"}}`
@@ -122,6 +125,7 @@ func TestStagersAndPluginsMustBeTrusted(t *testing.T) {
 
 // A plugin has dependencies, as Kurma's own one for CNI: each image must be signed for its own name, also a dependency's dependency.
 func TestThePluginsDependenciesMustBeTrusted(t *testing.T) {
+	surroundings.Root(t)
 	depending := func(name, on string) string {
 		return `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"` + name + `","app":{"exec":["/a"],"user":"0","group":"0"}` + on + `}`
 	}

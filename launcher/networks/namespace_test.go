@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/internal/thread"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // In a pod's network all users may listen on all ports and send echo requests.
 func TestANetworkNamespaceIsOpenToAllUsers(t *testing.T) {
+	surroundings.Root(t)
 	pin := filepath.Join(t.TempDir(), "netns")
 	n, err := Make(pin)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == stopperWord {
 		os.Exit(stopAsTest(os.Args[2], os.Args[3], os.Args[4]))
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }
 

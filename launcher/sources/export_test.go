@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/tests/surroundings"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -19,6 +20,7 @@ import (
 
 // A file with all layers of an image has the files that the kernel shows of the layers, and another store takes it.
 func TestMergedLayersAreAsTheKernelHasThem(t *testing.T) {
+	surroundings.Root(t)
 	of, _ := ociLayout(t)
 	t.Run("umoci", func(t *testing.T) { checkMerged(t, of) })
 	t.Run("opaque folder", func(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // archiveFile writes a compressed OCI archive with files of so many bytes, beside those by which it is recognized.
@@ -43,6 +45,7 @@ func archiveFile(t *testing.T, sizes ...int) (path string) {
 
 // An archive of a few KiB neither fills the disk nor its inodes.
 func TestAnArchiveHasLimits(t *testing.T) {
+	surroundings.Root(t)
 	half := 512 << 10
 	for _, tt := range []struct {
 		name, words string

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 const (
@@ -49,6 +51,7 @@ func manifestOf(config string) string {
 
 // Every document of a layout has its digest, and a layout does not make the launcher wait or read without end.
 func TestADocumentOfALayoutHasItsDigest(t *testing.T) {
+	surroundings.Root(t)
 	sound := func(t *testing.T, dir string) (config, manifest string) {
 		config = writeBlob(t, dir, configType, `{"rootfs": {"type": "layers"}, "config": {"Cmd": ["/x"]}}`)
 		return config, writeBlob(t, dir, manifestType, manifestOf(config))

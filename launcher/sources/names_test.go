@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // saved is an archive of docker save of an image for each word, which has the names between its commas.
@@ -59,6 +61,7 @@ func namedLayout(t *testing.T, words ...string) string {
 // Each name that an archive or a layout has for an image is an image of the store. What has several images can be
 // imported, and cannot be what one pod runs.
 func TestEachNameOfAnImageIsKept(t *testing.T) {
+	surroundings.Root(t)
 	tag := func(name string) string { return fmt.Sprintf(`"org.opencontainers.image.ref.name": %q`, name) }
 	whole := func(name string) string { return fmt.Sprintf(`"io.containerd.image.name": %q`, name) }
 	for _, tt := range []struct {

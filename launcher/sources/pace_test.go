@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // slowly answers with a byte every millisecond, until the client ends the connection.
@@ -28,6 +30,7 @@ func slowly(out http.ResponseWriter, in *http.Request) {
 
 // Whatever is asked of a server that sends a byte now and then, it ends.
 func TestADownloadAByteAtATimeEnds(t *testing.T) {
+	surroundings.Root(t)
 	for name, slow := range map[string]string{"image": "/image.aci", "signature": "/image.aci.asc", "manifest": "/v2/app/manifests/latest"} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {

@@ -24,6 +24,7 @@ import (
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/tests/dockerregistry"
+	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,9 +41,7 @@ func tool(t *testing.T, name string, args ...string) string {
 
 func newFetcher(t *testing.T) *Fetcher {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test must run as root")
-	}
+	surroundings.Root(t)
 	dir := t.TempDir()
 	store := images.Open(filepath.Join(dir, "images"))
 	return &Fetcher{Store: store, Cache: filepath.Join(dir, "cache"), MaxSize: 1 << 30}
@@ -229,6 +228,7 @@ func TestAnArtifactIsNoImage(t *testing.T) {
 // TestOneImageFromEverywhere imports one image from a registry, an OCI layout, an OCI archive and an
 // archive as docker save writes it, plain and compressed.
 func TestOneImageFromEverywhere(t *testing.T) {
+	surroundings.Root(t)
 	layout, tag := ociLayout(t)
 	archives := t.TempDir()
 	tool(t, "skopeo", "copy", "--quiet", "oci:"+layout+":"+tag, "oci-archive:"+archives+"/oci.tar:"+tag)
@@ -317,6 +317,7 @@ type brokenReader struct{}
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
 
 func TestADownloadIsResumed(t *testing.T) {
+	surroundings.Root(t)
 	layout, tag := ociLayout(t)
 	server := newRegistry(t)
 	server.push(t, layout, tag, "app")
@@ -349,6 +350,7 @@ func TestADownloadIsResumed(t *testing.T) {
 }
 
 func TestARegistryIsRefused(t *testing.T) {
+	surroundings.Root(t)
 	layout, tag := ociLayout(t)
 	server := newRegistry(t)
 	server.push(t, layout, tag, "app")
@@ -387,6 +389,7 @@ func TestARegistryIsRefused(t *testing.T) {
 
 // TestSeveralImportAtOnce imports an image by several fetchers with one cache, which download each layer once.
 func TestSeveralImportAtOnce(t *testing.T) {
+	surroundings.Root(t)
 	layout, tag := ociLayout(t)
 	server := newRegistry(t)
 	server.push(t, layout, tag, "app")

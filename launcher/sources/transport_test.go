@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // registryOf serves a registry without images but for what handle answers, and returns its HOST:PORT.
@@ -61,6 +63,7 @@ func TestATransportBoundsWhatAServerSends(t *testing.T) {
 
 // Every request of an import ends although the server redirects it for ever.
 func TestEndlessRedirectsEnd(t *testing.T) {
+	surroundings.Root(t)
 	for name, loops := range map[string]string{
 		"ping": "/v2/", "manifest": "/v2/app/manifests/", "token": "/token", "blob": "/v2/app/blobs/", "web": "/image.aci",
 	} {
@@ -99,6 +102,7 @@ func TestEndlessRedirectsEnd(t *testing.T) {
 
 // A document of a registry that never ends, or has more values than an image may, is refused.
 func TestADocumentOfARegistryHasLimits(t *testing.T) {
+	surroundings.Root(t)
 	many := `{"schemaVersion":2,"layers":[` + strings.Repeat("{},", maxValues) + `{}]}`
 	for name, text := range map[string]string{"endless": "", "many values": many} {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +178,7 @@ func TestATransportRefusesServers(t *testing.T) {
 // No redirect leads to this machine, by an address or a name, and an answer of a server that speaks no registry's
 // protocol is in no error.
 func TestARedirectToThisMachineIsRefused(t *testing.T) {
+	surroundings.Root(t)
 	const secret = "the secret of another server"
 	var asked atomic.Int32
 	inner := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {

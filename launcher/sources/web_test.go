@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"kurma.io/stager/signing"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // aci is an image with a file of so many bytes.
@@ -61,6 +62,7 @@ func (w web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 }
 
 func TestAnACIOfAWebServer(t *testing.T) {
+	surroundings.Root(t)
 	key, err := signing.NewKey("test")
 	if err != nil {
 		t.Fatal(err)
@@ -159,6 +161,7 @@ func TestAWebDownloadIsResumedByAnotherProcess(t *testing.T) {
 }
 
 func TestAWebDownloadHasLimits(t *testing.T) {
+	surroundings.Root(t)
 	for _, tt := range []struct{ name, path, words string }{
 		{"image", "/a.aci", "larger than maxImageSize in the configuration (1048576)"},
 		{"signature", "/a.aci.asc", "larger than a signature may be (262144)"},

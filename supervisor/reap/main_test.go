@@ -12,6 +12,6 @@ import (
 func init() { runtime.LockOSThread() } //nolint:gochecknoinits // later the scheduler may have changed the thread
 
 func TestMain(m *testing.M) {
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }

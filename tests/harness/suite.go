@@ -53,7 +53,7 @@ func (s *Suite) Main(m *testing.M, probes map[string]Probe) {
 		fmt.Fprintln(os.Stderr, "enter pod:", enterPod(os.Args[2], os.Args[3:]))
 		os.Exit(99)
 	}
-	surroundings.Settle()
+	surroundings.SettleWithBuilt()
 	code, err := s.run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "end-to-end tests:", err)
@@ -79,9 +79,6 @@ func beProbe(probes map[string]Probe) {
 }
 
 func (s *Suite) run(m *testing.M) (code int, err error) {
-	if os.Geteuid() != 0 {
-		return 1, errors.New("they need root")
-	}
 	if err := s.findBuilt(); err != nil {
 		return 1, err
 	}

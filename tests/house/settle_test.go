@@ -10,11 +10,11 @@ import (
 )
 
 // The tests of a package that start processes pass with whatever signals, umask and limits they inherit, as below nohup:
-// its TestMain calls surroundings.Settle, or the Main of a suite, which does.
+// its TestMain calls surroundings.Settle or one of its kind, or the Main of a suite, which does.
 func TestPackagesThatStartProcessesSettle(t *testing.T) {
 	t.Parallel()
 	starts := regexp.MustCompile(`"os/exec"|\bos\.StartProcess\(|\bForkExec\(`)
-	settles := regexp.MustCompile(`\bSettle\(\)\n|\b(containertest|unionfstest|suite)\.Main\(m\b`)
+	settles := regexp.MustCompile(`\bSettle(AsRoot|WithBuilt)?\(\)\n|\b(containertest|unionfstest|suite)\.Main\(m\b`)
 	starting, settled := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

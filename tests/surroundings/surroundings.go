@@ -5,6 +5,8 @@ package surroundings
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -40,6 +42,44 @@ func Settle() {
 		err = unix.Exec("/proc/self/exe", os.Args, os.Environ())
 	}
 	panic(err)
+}
+
+// SettleAsRoot is Settle for tests that need root, all of a package. For a user without root it ends the test program:
+// go test -short passes without these tests, and go test fails.
+func SettleAsRoot() {
+	if os.Geteuid() != 0 {
+		leaveInShort("they need root")
+		fmt.Fprintln(os.Stderr, "these tests must run as root")
+		os.Exit(1)
+	}
+	Settle()
+}
+
+// SettleWithBuilt is Settle for tests of what make has built, as root, all of a package. go test -short passes without them.
+func SettleWithBuilt() {
+	leaveInShort("they need root and what make aci and make images build")
+	SettleAsRoot()
+}
+
+func leaveInShort(why string) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Fprintln(os.Stderr, "-short leaves these tests out:", why)
+		os.Exit(0)
+	}
+}
+
+// Root is called at the begin of a test, or by what it begins with, that needs root. For a user without root go test
+// -short leaves the test out, and go test fails.
+func Root(t testing.TB) {
+	t.Helper()
+	switch {
+	case os.Geteuid() == 0:
+	case testing.Short():
+		t.Skip("this test needs root") //nolint:forbidigo // nobody asks a user without root for all tests
+	default:
+		t.Fatal("this test must run as root")
+	}
 }
 
 // acceptSignals prepares an execve(2) of this goroutine after which no signal is ignored or blocked.

@@ -20,14 +20,14 @@ import (
 const inNamespace = "UNIONFSTEST_NAMESPACE"
 
 // Main runs m's tests in a child process with a new, private mount namespace, and exits with their
-// result. Without root it prints an error and exits 1.
+// result. Without root it prints an error and exits 1, or with -short exits 0.
 //
 // A new namespace of one thread would not be enough: threads that Go starts later would not be in it.
 func Main(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), inNamespace+"=1")

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }
 
