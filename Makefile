@@ -71,6 +71,7 @@ LONG := \
 	TestRemoteDriverOfGlobalScopeOverTLS \
 	TestRenameIsOneEdit \
 	TestTheFirstPodRunsOnAFreshDebian \
+	TestTheModuleIsInstalledAndImported \
 	TestTheReleaseIsSummed
 space := $(subst ,, )
 
@@ -96,7 +97,7 @@ $(BIN)/stager: deps-build FORCE
 $(BIN)/launcher: FORCE
 	$(HOST) -o $@ ./launcher
 $(BIN)/kurma-cri: FORCE
-	$(HOST) -o $@ ./cri
+	$(HOST) -o $@ ./cri/kurma-cri
 $(BIN)/aci: FORCE
 	$(HOST) -o $@ ./build/aci
 bin/tools/aci: FORCE
