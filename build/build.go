@@ -38,7 +38,18 @@ type Entry struct {
 // 0:0. Write does not parse or change the manifest. Every file's time is the epoch.
 func Write(w io.Writer, manifest []byte, entries []Entry) error {
 	zip := gzip.NewWriter(w)
-	archive := tar.NewWriter(zip)
+	if err := WriteTar(zip, manifest, entries); err != nil {
+		return err
+	}
+	if err := zip.Close(); err != nil {
+		return fmt.Errorf("write image: %w", err)
+	}
+	return nil
+}
+
+// WriteTar is Write without the compression.
+func WriteTar(w io.Writer, manifest []byte, entries []Entry) error {
+	archive := tar.NewWriter(w)
 	if err := writeManifest(archive, manifest); err != nil {
 		return fmt.Errorf("write image manifest: %w", err)
 	}
@@ -48,9 +59,6 @@ func Write(w io.Writer, manifest []byte, entries []Entry) error {
 		}
 	}
 	if err := archive.Close(); err != nil {
-		return fmt.Errorf("write image: %w", err)
-	}
-	if err := zip.Close(); err != nil {
 		return fmt.Errorf("write image: %w", err)
 	}
 	return nil

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"strings"
 
+	"kurma.io/stager/launcher/images"
+
 	"github.com/spf13/cobra"
 )
 
 // imageExportCommand is `image export IMAGE FILE`.
 func imageExportCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	as := string(images.NotCompressed)
+	cmd := &cobra.Command{
 		Use:   "export IMAGE FILE",
 		Short: "write an image into a file",
 		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store
@@ -23,16 +26,20 @@ A message names these files.`,
 		Args:              wants(2, 2, "IMAGE FILE"),
 		ValidArgsFunction: c.completeImages(1, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.exportImage(cmd.Context(), args[0], args[1])
+			return c.exportImage(cmd.Context(), args[0], args[1], images.Compression(as))
 		},
 	}
+	all := images.Compressions()
+	cmd.Flags().Func("compress", "compress a rebuilt ACI: `"+strings.Join(all, "|")+"`; without it none, the fastest",
+		oneOf(&as, all...))
+	return cmd
 }
 
-func (c *cli) exportImage(ctx context.Context, ref, path string) error {
+func (c *cli) exportImage(ctx context.Context, ref, path string, as images.Compression) error {
 	if path == "-" {
 		return usageError{"image export: want a FILE, not -: the signature is written beside the file"}
 	}
-	done, err := c.daemon.ExportImage(ctx, ref, path)
+	done, err := c.daemon.ExportImage(ctx, ref, path, as)
 	if err != nil {
 		return err
 	}

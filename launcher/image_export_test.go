@@ -28,6 +28,25 @@ func TestExportWarnsOfAnotherID(t *testing.T) {
 	}
 }
 
+// A rebuilt file has the same ID in each compression, and is not compressed unless an option says so.
+func TestExportCompressesAsAsked(t *testing.T) {
+	h := bareHost(t)
+	id := strings.TrimSpace(h.run("image", "import", h.image("base.aci", baseManifest)))
+	for _, tt := range []struct{ name, option, start string }{
+		{"plain", "", "manifest"}, {"none", "--compress=none", "manifest"}, {"zstd", "--compress=zstd", "\x28\xb5\x2f\xfd"}, {"gzip", "--compress=gzip", "\x1f\x8b"},
+	} {
+		path := filepath.Join(h.dir, tt.name)
+		h.run(strings.Fields("image export " + tt.option + " " + id + " " + path)...)
+		if text := string(must(os.ReadFile(path))); !strings.HasPrefix(text, tt.start) {
+			t.Errorf("%s begins with %q", tt.name, text[:8])
+		}
+		if again := strings.TrimSpace(h.run("image", "import", path)); again != id {
+			t.Errorf("%s is %s, want %s", tt.name, again, id)
+		}
+	}
+	h.refuse(2, "want none, zstd, gzip", "image", "export", "--compress", "lz4", id, filepath.Join(h.dir, "lz4"))
+}
+
 // exported exports an image and checks the messages, and returns a host that has imported the files, and no others.
 func (h *host) exported(ref string, files []string, words ...string) *host {
 	h.t.Helper()

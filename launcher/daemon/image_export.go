@@ -20,8 +20,9 @@ type Exported struct {
 
 // ExportImage writes an image's ACI into a new file, and its signature, if it has one, into path.asc. The images that
 // it depends on are merged into the file unless that would lose a signature or they have a pathWhitelist: they are
-// written beside it, into path.1, path.2 and so on. After an error, also by the end of ctx, no file is left.
-func (d *Daemon) ExportImage(ctx context.Context, ref, path string) (Exported, error) {
+// written beside it, into path.1, path.2 and so on. A file that is rebuilt is compressed as asked. After an error, also
+// by the end of ctx, no file is left.
+func (d *Daemon) ExportImage(ctx context.Context, ref, path string, as images.Compression) (Exported, error) {
 	catalog, err := d.catalog()
 	if err != nil {
 		return Exported{}, err
@@ -40,7 +41,7 @@ func (d *Daemon) ExportImage(ctx context.Context, ref, path string) (Exported, e
 	if err != nil {
 		return Exported{}, err
 	}
-	x := exporter{store: store}
+	x := exporter{store: store, as: as}
 	if err := x.export(ctx, order, path); err != nil {
 		return Exported{}, errors.Join(err, x.undo())
 	}
@@ -50,6 +51,7 @@ func (d *Daemon) ExportImage(ctx context.Context, ref, path string) (Exported, e
 // exporter writes the files of an export.
 type exporter struct {
 	store *images.Store
+	as    images.Compression
 	made  []string
 	done  Exported
 }
@@ -57,7 +59,7 @@ type exporter struct {
 func (x *exporter) export(ctx context.Context, order []*images.Image, path string) error {
 	if len(order) > 1 && images.Mergeable(order) {
 		x.done.Merged = len(order) - 1
-		merged := func(file *os.File) (string, error) { return x.store.ExportMerged(order, file) }
+		merged := func(file *os.File) (string, error) { return x.store.ExportMerged(order, file, x.as) }
 		return x.write(ctx, path, order[0].ID, merged)
 	}
 	for i, image := range order {
@@ -67,7 +69,7 @@ func (x *exporter) export(ctx context.Context, order []*images.Image, path strin
 			x.done.Beside = append(x.done.Beside, at)
 		}
 		err := x.write(ctx, at, image.ID, func(file *os.File) (string, error) {
-			return x.store.Export(image, file, func() (io.WriteCloser, error) { return x.create(at + ".asc") })
+			return x.store.Export(image, file, x.as, func() (io.WriteCloser, error) { return x.create(at + ".asc") })
 		})
 		if err != nil {
 			return err

@@ -460,7 +460,7 @@ func TestExportReturnsTheIDOfTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer to.Close()
-			id, err := s.Export(image, to, nil)
+			id, err := s.Export(image, to, NotCompressed, nil)
 			if err != nil || (id == image.ID) != tt.same {
 				t.Errorf("%s, %v; the image is %s", id, err, image.ID)
 			}

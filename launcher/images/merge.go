@@ -17,7 +17,7 @@ import (
 
 // ExportMerged writes a new file that Import takes, of one image with the files of all images of order, which is that
 // of Layers, and without dependencies. It returns the file's ID. Images with a pathWhitelist are not Mergeable.
-func (s *Store) ExportMerged(order []*Image, to *os.File) (id string, err error) {
+func (s *Store) ExportMerged(order []*Image, to *os.File, as Compression) (id string, err error) {
 	var layers [][]build.Entry
 	for _, image := range slices.Backward(order) {
 		entries, err := build.Tree(image.Rootfs(), true)
@@ -30,7 +30,7 @@ func (s *Store) ExportMerged(order []*Image, to *os.File) (id string, err error)
 	if err != nil {
 		return "", fmt.Errorf("export image %s: %w", order[0].ID, err)
 	}
-	return exportBuilt(order[0], document, merge(layers, func(e build.Entry) bool { return isOpaque(e.Source) }), to)
+	return exportBuilt(order[0], document, merge(layers, func(e build.Entry) bool { return isOpaque(e.Source) }), to, as)
 }
 
 // Mergeable reports whether the files of the images are those of their layers, one over the other, and no signature of

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/build"
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/tests/surroundings"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,7 +79,7 @@ func checkMerged(t *testing.T, layout string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := f.Store.ExportMerged(order, file)
+	id, err := f.Store.ExportMerged(order, file, images.Zstandard)
 	if err != nil {
 		t.Fatal(err)
 	}
