@@ -15,9 +15,9 @@ func restartCommand(c *cli) *cobra.Command {
 		Use:   "restart POD…",
 		Short: "stop pods and start them again in the background",
 		Long: `restart stops each pod, unless it has ended, starts it again as it was started, in the background, and
-prints the new UUID. The new pod takes over the volumes. Changes in the apps' roots are lost; the logs are deleted
-when the new pod is up. A pod that does not start again stays in ps --all, with its logs. So does a pod whose stop a
-signal interrupts: restart waits for its end, which a second signal prevents.`,
+prints the new UUID. The new pod takes over the volumes and the apps' logs. Changes in the apps' roots are lost. A
+pod that does not start again stays in ps --all, with its logs. So does a pod whose stop a signal interrupts:
+restart waits for its end, which a second signal prevents.`,
 		Args:              wants(1, -1, "POD…"),
 		ValidArgsFunction: c.completePods(math.MaxInt, false),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.restart(cmd.Context(), args) },

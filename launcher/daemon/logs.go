@@ -128,7 +128,8 @@ func lastLines(pod *pods.Pod) []pods.AppOutput {
 	var all []pods.AppOutput
 	for _, app := range AppNames(pod) {
 		var text bytes.Buffer
-		err := new(Daemon).readLog(context.Background(), pod, app, LogOptions{Tail: &enough}, &text, &text)
+		own := LogOptions{Tail: &enough, Since: pod.State.Created} // without the logs of the pod that it restarts
+		err := new(Daemon).readLog(context.Background(), pod, app, own, &text, &text)
 		if err == nil && text.Len() > 0 {
 			all = append(all, pods.AppOutput{App: app, Lines: strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")})
 		}

@@ -148,10 +148,11 @@ func awaitOutcome(ctx context.Context, pod *pods.Pod) (Outcome, error) {
 }
 
 // Restart stops a pod, unless it has ended, and starts another one with the same plan, detached. The new pod takes
-// the empty volumes and the place of the old one, which is deleted with its logs once the new one is up. If the new
+// the empty volumes, the apps' logs and the place of the old one, which is deleted once the new one is up. If the new
 // pod cannot be made, the old one runs on; if it does not start, the old one has its volumes back. Its images cannot be
 // removed meanwhile, and its stager must still be trusted. A pod that has ended, but could not be disconnected from its
-// networks, is also started again, and stays; its error, as one of its deletion, is returned beside the new pod. If ctx
+// networks, or whose logs the new pod could not take, is also started again, and stays; its error, as one of its
+// deletion, is returned beside the new pod. If ctx
 // ends while the old pod is stopped, the old pod stays with its volumes and logs, and no pod is started.
 // A pod of a service is an error that names the service: the service manager would take its end for the service's.
 func (d *Daemon) Restart(ctx context.Context, old *pods.Pod) (*pods.Pod, error) {
@@ -217,14 +218,14 @@ func (d *Daemon) stopAndStart(ctx context.Context, store *pods.Store, old *pods.
 	if err != nil {
 		return nil, errors.Join(stopped, err, next.Discard())
 	}
-	err = store.MoveVolumes(old, next)
-	if err == nil {
-		err = monitor.HandOver(ctx, next)
-	}
-	if err != nil {
+	if err := store.MoveVolumes(old, next); err != nil {
 		return nil, errors.Join(stopped, err)
 	}
-	return &next.Pod, stopped
+	kept := next.TakeLogs(old)
+	if err := monitor.HandOver(ctx, next); err != nil {
+		return nil, errors.Join(stopped, err)
+	}
+	return &next.Pod, errors.Join(stopped, kept)
 }
 
 // checkImages returns an error unless a plan's stager is trusted and all of its layers are in the store.

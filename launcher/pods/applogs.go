@@ -1,7 +1,9 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,44 @@ func (k *Keeper) makeLogs(root *os.Root) error {
 		}
 	}
 	return os.Mkdir(k.logsPath(), 0o755)
+}
+
+// TakeLogs gives a new pod, which has not been started, the logs of the apps of a pod that has ended. They stay that
+// pod's, too, until it is deleted: the files have two names. The new pod's stager appends to the last one.
+func (k *Keeper) TakeLogs(ended *Pod) error {
+	if k.Plan.LogDir == "" {
+		return nil
+	}
+	for _, app := range k.Plan.Apps {
+		err := linkLogs(filepath.Join(ended.logsPath(), app.Name), filepath.Join(k.logsPath(), app.Name))
+		if err != nil {
+			return fmt.Errorf("keep logs of app %q: %w", app.Name, err)
+		}
+	}
+	return nil
+}
+
+// linkLogs gives the files of a log names in another folder, but for the lock of the log's writer.
+func linkLogs(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the app has written none
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o750); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".log" {
+			continue
+		}
+		if err := os.Link(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mountLogs mounts the folder of the apps' logs in the stager's root.

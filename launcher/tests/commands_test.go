@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,6 +96,33 @@ func TestRestartStartsAnotherPodLikeIt(t *testing.T) {
 	last := b.Adopt(b.Must("restart", "--json", "again"))
 	if all := b.PS(); len(all) != 1 || all[0].UUID != last.UUID || all[0].State != "running" {
 		t.Errorf("ps --all: %+v, want the pod %s alone", all, last.UUID)
+	}
+}
+
+// A restart keeps the apps' logs, of a pod that runs, that has ended and that was killed with its monitor.
+func TestRestartKeepsLogs(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	doc := harness.PodOf(suite.Shell("a", "date +%s%N >>/data/runs; echo run $(wc -l </data/runs); exec sleep 1000")).HostVolume("data", "", "/data")
+	doc.Volumes[0].Kind = "empty"
+	want := "run 1\n"
+	b.Up("kept", doc).Sees("a", want)
+	for n, end := range []func(){
+		func() {},
+		func() { b.Must("stop", "kept") },
+		func() {
+			if err := syscall.Kill(b.Monitor(), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		end()
+		p := b.Adopt(b.Must("restart", "--json", "kept"))
+		want = fmt.Sprintf("%srun %d\n", want, n+2)
+		p.Sees("a", want)
+		if all := b.PS(); len(all) != 1 {
+			t.Errorf("ps --all: %+v", all)
+		}
 	}
 }
 
