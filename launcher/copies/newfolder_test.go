@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // A new folder gets its owner and mode from the archive, an existing one does not.
 func TestANewFolderIsAsItIsInTheArchive(t *testing.T) {
+	surroundings.Root(t)
 	from := t.TempDir()
 	fill(t, from, [2]string{"file", "text"})
 	if err := os.Chown(from, 70, 71); err != nil {

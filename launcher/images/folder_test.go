@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // A folder is copied as the root of all layers has it.
 func TestAFolderOfLayersIsCopied(t *testing.T) {
+	surroundings.Root(t)
 	lower, middle := layerOf(t, "0", "srv/a srv/b srv/gone/x srv/opaque/x etc/x"), layerOf(t, "1", "srv/b srv/gone? srv/opaque/! srv/opaque/y link>/srv")
 	upper := layerOf(t, "2", "srv/sub/c file hidden?")
 	top := filepath.Join(upper.Rootfs(), "srv")
