@@ -39,6 +39,9 @@ func TestANamedVolumeOutlivesItsPods(t *testing.T) {
 	h.run("run", "--detach", filepath.Join(h.dir, "p.json"))
 	h.run("run", "--detach", "--name", "q", "--volume", "data:/d", "--volume", "other:/o:ro", "example.com/one")
 	h.expectVolumes("data:p,q other:q")
+	if out := h.run("__complete", "volume", "rm", ""); !strings.Contains(out, "data\tp, q\nother\tq\n") {
+		t.Errorf("completion: %q", out)
+	}
 	if err := os.WriteFile(filepath.Join(h.dir, "volumes/data/data/file"), []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
+	"kurma.io/stager/launcher/podplan"
 	"kurma.io/stager/launcher/pods"
 )
 
@@ -30,11 +32,29 @@ func (d *Daemon) Warnings(pod *pods.Pod) []StagerWarning {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, math.MaxInt) // an image can have a long name in a warning, which must not hide the others
 	for lines.Scan() {
-		if w, ok := readWarning(lines.Text()); ok {
+		if w, ok := readWarning(lines.Text()); ok && !d.isOfNamedVolume(pod, w) {
 			all = append(all, w)
 		}
 	}
 	return all
+}
+
+// isOfNamedVolume reports whether a warning is that a named volume hides the image's files, although it is a copy of
+// them.
+func (d *Daemon) isOfNamedVolume(pod *pods.Pod, w StagerWarning) bool {
+	if w.Text != "a volume hides the image's files" {
+		return false
+	}
+	targets, err := podplan.Targets(pod.Plan)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pod.Plan.Volumes, func(v pods.Volume) bool {
+		_, named := d.volumes().NameOf(v.Source)
+		return named && slices.ContainsFunc(targets[v.Name], func(t podplan.Target) bool {
+			return strings.HasSuffix(w.Why, " at "+t.Path)
+		})
+	})
 }
 
 // readWarning reads a warning of the stager's log; false for any other line.

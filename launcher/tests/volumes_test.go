@@ -30,7 +30,7 @@ func TestNamedVolumesBeginAsTheImagesFolders(t *testing.T) {
 		starts.Go(func() {
 			r := b.Launcher("run", "--detach", "--name", fmt.Sprint("p", n), "--entrypoint", "/bin/sh", "--volume", "ten:/etc", busybox,
 				"--", "-c", "echo $AC_APP_NAME >>/etc/started; exec sleep 1000")
-			if r.Code != 0 {
+			if r.Code != 0 || r.Stderr != "" { // such as that the volume hides the files of which it is a copy
 				t.Errorf("%+v", r)
 			}
 		})
@@ -42,6 +42,10 @@ func TestNamedVolumesBeginAsTheImagesFolders(t *testing.T) {
 	b.Must("rm", "--force", "--all")
 	if have := inShell([]string{"--volume", "ten:/etc"}, "rm /etc/started; "+list); have != want {
 		t.Errorf("the volume has\n%s, want\n%s", have, want)
+	}
+	hidden := []string{"run", "--rm", "--entrypoint", "/bin/true", "--volume", b.Folder("other", 0o755) + ":/etc", busybox}
+	if r := b.Launcher(hidden...); !strings.Contains(r.Stderr, "hides the image's files") {
+		t.Errorf("a volume of the host over files: %+v", r)
 	}
 	inShell([]string{"--volume", "ten:/etc"}, "rm /etc/*")
 	if have := inShell([]string{"--volume", "ten:/etc"}, "ls /etc"); have != "" {
