@@ -209,7 +209,7 @@ ORPHANS ?= 1000000
 RUNS    ?= 100000
 orphans: root deps-build deps-test aci images
 	ORPHANS='$(ORPHANS)' RUNS='$(RUNS)' $(BUILT) \
-		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(Orphans|Commands)CostTheSupervisorNothing$$' ./tests
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 24h -v -run '^Test(OrphansCostInit|CommandsCostTheSupervisor)Nothing$$' ./tests
 
 ROUNDS ?= 20
 KILLS  ?= 200

@@ -11,10 +11,9 @@ import (
 )
 
 // Run runs the pod of the manifest at names.Manifest until its end, in these steps, and returns the stager's
-// exit code. It stops the pod when ctx is done. The caller must be the pod's PID 1, or in the
-// host's PID namespace the parent of the pod's orphans, in its own mount namespace with the
-// stager's root. Run leaves nothing of the pod but its logs. An error is ErrOtherNamespaces, or
-// says on one line why the pod did not start or did not end cleanly.
+// exit code. It stops the pod when ctx is done. The caller must be in a mount namespace of its own with the
+// stager's root. Run leaves nothing of the pod but its logs. An error says on one line why the pod did not start or
+// did not end cleanly.
 func Run(ctx context.Context, parts Parts, steps []Step) (code int, err error) {
 	p := &Pod{Parts: parts, journal: new(journal.Journal)}
 	defer func() { err = errors.Join(err, p.undoAll()) }()
@@ -58,7 +57,7 @@ func Steps() []Step {
 		{"assemble apps", assembleApps},
 		{"listen", listen},
 		{"mount roots", mountRoots},
-		{"guard own limits", guardLimits}, // optional
+		{"guard own life", guardLife}, // optional
 		{"run apps", runApps},
 	}
 }

@@ -17,7 +17,7 @@ const (
 // claimRoot makes sure that no other stager runs in this root: this stager would treat the
 // other's cgroups and volumes as leftovers of a dead stager. The claim is a lock on the root
 // folder, which ends with this process; on a file system without locks every claim succeeds.
-// claimRoot waits a moment for an ending supervisor that has lost its waiter.
+// claimRoot waits a moment for a supervisor that is about to end, as after a signal.
 func claimRoot(context.Context, *Pod) error {
 	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Decide reads the manifest at names.Manifest, and the configuration in the image, and plans the pod. It changes
-// nothing. A first process that must know the pod's namespaces before it starts the supervisor calls Decide too.
+// nothing.
 func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	f, err := os.Open(names.Manifest)
 	if err != nil {
@@ -37,16 +37,16 @@ func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
 	return pod, checkDescriptors(len(pod.Apps))
 }
 
-// decide plans the pod, and reports the pod's namespaces to the waiter. The waiter starts the supervisor again if the
-// pod needs other namespaces.
+// decide plans the pod, and makes its init, in the pod's namespaces.
 func decide(_ context.Context, p *Pod) error {
 	var err error
 	if p.Plan, err = Decide(p.Runtime, p.Drivers); err != nil {
 		return err
 	}
-	if err := p.Waiter.Settle(p.Plan.Namespaces.CloneFlags(), p.Inherited.Ready); err != nil {
+	if err := p.Init.Begin(p.Plan.Namespaces.CloneFlags(), p.Inherited.Ready); err != nil {
 		return err
 	}
+	p.Undo(p.Init.Close)
 	if p.LimitLog != nil {
 		p.LimitLog(p.Plan.Config.Log.MaxSize)
 	}

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -22,14 +23,13 @@ type Inherited struct {
 //
 // The Go runtime may already have opened 3 and 4, so TakeDescriptors looks at what a descriptor
 // is: an inherited one is not close-on-exec, and the ready pipe is a pipe's write end that no
-// stdio variable names. It leaves alone what the waiter has passed, which a daemon can name only by mistake.
+// stdio variable names. All others become close-on-exec too.
 func TakeDescriptors(environ []string) Inherited {
 	in := Inherited{Stdio: make(map[string][3]*os.File)}
 	named := make(map[int]bool)
-	own := waiterDescriptors(environ)
 	for _, entry := range environ {
 		app, i, fd, ok := parseStdioVariable(entry)
-		if !ok || own[fd] || !usable(fd, i) {
+		if !ok || !usable(fd, i) {
 			continue
 		}
 		files := in.Stdio[app]
@@ -38,7 +38,7 @@ func TakeDescriptors(environ []string) Inherited {
 		named[fd] = true
 	}
 	for _, fd := range []int{names.ReadyDescriptor, names.OldReadyDescriptor} {
-		if !named[fd] && !own[fd] && isPipe(fd) && usable(fd, 1) {
+		if !named[fd] && isPipe(fd) && usable(fd, 1) {
 			unix.CloseOnExec(fd)
 			in.Ready = os.NewFile(uintptr(fd), "ready")
 			break
@@ -47,25 +47,21 @@ func TakeDescriptors(environ []string) Inherited {
 	for fd := range named {
 		unix.Close(fd)
 	}
+	closeOthersOnExec()
 	return in
 }
 
-// waiterDescriptors returns the descriptors of the supervisor's line to the waiter: names.SupervisorVariable lists them
-// (packages waiter and pid1).
-func waiterDescriptors(environ []string) map[int]bool {
-	own := make(map[int]bool)
-	for _, entry := range environ {
-		list, found := strings.CutPrefix(entry, names.SupervisorVariable+"=")
-		if !found {
-			continue
-		}
-		for number := range strings.SplitSeq(list, ",") {
-			if fd, err := strconv.Atoi(number); err == nil {
-				own[fd] = true
-			}
+// closeOthersOnExec marks what else the daemon has left open close-on-exec, for helpers and libcontainer.
+func closeOthersOnExec() {
+	if unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	entries, _ := os.ReadDir("/proc/self/fd") // of a kernel before Linux 5.11; one without /proc has no pods either
+	for _, entry := range entries {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
 		}
 	}
-	return own
 }
 
 // parseStdioVariable splits NAME=FD into the app's name, the stream and the

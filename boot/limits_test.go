@@ -1,8 +1,6 @@
 package boot
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,53 +14,43 @@ import (
 	"kurma.io/stager/plan"
 )
 
-// setLimit sets a resource limit of the test's process, to what it is, as an app of user 0 would.
-func setLimit(t *testing.T) (message string, err error) {
-	t.Helper()
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", "prlimit", fmt.Sprintf("--pid=%d", os.Getpid()),
-		fmt.Sprintf("--nofile=%d:%d", files.Cur, files.Max)).CombinedOutput()
-	return string(out), err
-}
-
-func TestAppsCannotSetTheSupervisorsLimits(t *testing.T) {
-	if message, err := setLimit(t); err != nil {
-		t.Fatalf("before: %v: %s", err, message)
-	}
+// The supervisor and init are the OOM killer's last choice, as far as the pod's plan says.
+func TestTheOOMKillerChoosesTheSupervisorAndInitLast(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := errors.Join(unix.Setresgid(-1, -1, os.Getegid()), os.WriteFile("/proc/self/oom_score_adj", before, 0)); err != nil {
+		if err := os.WriteFile("/proc/self/oom_score_adj", before, 0); err != nil {
 			t.Error(err)
 		}
 	}()
-	const score = 77
-	p := &Pod{Parts: Parts{Log: slog.New(slog.DiscardHandler)}, Plan: &plan.Pod{OOMScoreAdj: score}}
-	if err := guardLimits(t.Context(), p); err != nil {
+	init := exec.Command("sleep", "1000")
+	if err := init.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if message, err := setLimit(t); err == nil || !strings.Contains(message, "not permitted") {
-		t.Errorf("an app sets them: %v: %s", err, message)
+	defer func() { _, _ = init.Process.Kill(), init.Wait() }()
+	const score = 77
+	p := &Pod{Parts: Parts{Log: slog.New(slog.DiscardHandler), Init: fakeInit{pid: init.Process.Pid}}, Plan: &plan.Pod{OOMScoreAdj: score}}
+	if err := guardLife(t.Context(), p); err != nil {
+		t.Fatal(err)
 	}
-	if got, err := os.ReadFile("/proc/self/oom_score_adj"); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(score) {
-		t.Errorf("oom_score_adj is %q, %v", got, err)
+	for _, pid := range []string{"self", strconv.Itoa(init.Process.Pid)} {
+		if got, err := os.ReadFile("/proc/" + pid + "/oom_score_adj"); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(score) {
+			t.Errorf("oom_score_adj of %s is %q, %v", pid, got, err)
+		}
 	}
 }
 
-// Earlier, a FUSE file system of the roots would refuse the supervisor; later, apps run.
-func TestTheLimitsAreGuardedBeforeTheAppsRun(t *testing.T) {
+// Later, apps run.
+func TestTheSupervisorsLifeIsGuardedBeforeTheAppsRun(t *testing.T) {
 	var order []string
 	for _, step := range Steps() {
-		if slices.Contains([]string{"mount roots", "guard own limits", "run apps"}, step.Name) {
+		if slices.Contains([]string{"mount roots", "guard own life", "run apps"}, step.Name) {
 			order = append(order, step.Name)
 		}
 	}
-	if want := []string{"mount roots", "guard own limits", "run apps"}; !slices.Equal(order, want) {
+	if want := []string{"mount roots", "guard own life", "run apps"}; !slices.Equal(order, want) {
 		t.Errorf("%q, want %q", order, want)
 	}
 }

@@ -27,7 +27,7 @@ type Parts struct {
 	Version string // of the stager, which logs it at the start; "" logs nothing
 	Runtime spec.Runtime
 	Drivers []unionfs.Driver // in the order of the automatic choice; unionfs.Drivers has the usual ones
-	Waiter  Waiter
+	Init    Init
 
 	// Inherited are the descriptors that the daemon passed, see TakeDescriptors.
 	Inherited Inherited
@@ -36,27 +36,28 @@ type Parts struct {
 	CallIns func(*Pod) map[string]callins.Handler
 }
 
-// Waiter is the supervisor's connection to the waiter: the process that the daemon waits for,
-// and that has started the supervisor.
-type Waiter interface {
-	// Settle reports the namespaces that the pod needs, as clone(2) flags, and passes the
-	// ready pipe, nil for none. It returns ErrOtherNamespaces if the supervisor runs in other
-	// namespaces: the supervisor then ends, and the waiter starts it again in the right ones.
-	Settle(namespaces uintptr, ready *os.File) error
+// Init is the pod's PID 1, or in the host's PID namespace the parent of its orphans: package pid1 has one in C.
+type Init interface {
+	// Begin makes init in new namespaces, as in clone(2), and passes it the ready pipe, nil for none. Run calls it once,
+	// before all of the following.
+	Begin(namespaces uintptr, ready *os.File) error
 
-	// Up reports that the pod is up; the waiter then closes its copy of the ready pipe.
-	// Run calls Up at most once, and only if there is a ready pipe.
+	// PID is init's number in the supervisor's PID namespace.
+	PID() int
+
+	// In calls do on a thread in init's IPC and UTS namespaces.
+	In(do func() error) error
+
+	// Up reports that the pod is up: init closes its copy of the ready pipe. Run calls Up at most once, and only if
+	// there is a ready pipe.
 	Up() error
 
-	// Watch calls stop each time that the daemon asks the waiter to stop the pod. When the waiter is gone, Watch kills the
-	// pod's processes and ends this one; in the host's PID namespace it calls stop, and then lost to kill them. Supervise
-	// calls it on a goroutine of its own; it need not return.
-	Watch(stop, lost func())
-}
+	// Lost is closed when init has ended before Close.
+	Lost() <-chan struct{}
 
-// ErrOtherNamespaces means that the waiter will start the supervisor again, in the namespaces
-// that the pod needs.
-var ErrOtherNamespaces = errors.New("started in other namespaces than the pod's")
+	// Close ends init, at the end of Run.
+	Close() error
+}
 
 // Pod is the state of one call of Run. The comment of a field names the step that sets the field; later steps only
 // read it.

@@ -47,7 +47,7 @@ func TestAnAppThatIsNeverReadyLeavesNothing(t *testing.T) {
 
 func TestStepsMayBeLeftOut(t *testing.T) {
 	optional := []string{
-		"claim root", "reserve threads", "start metadata service", "open journal", "limit network", "open sockets", "guard own limits",
+		"claim root", "reserve threads", "start metadata service", "open journal", "limit network", "open sockets", "guard own life",
 	}
 	without := map[string][]string{"all": optional}
 	for _, name := range optional {

@@ -10,7 +10,6 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/names"
 	"kurma.io/stager/supervisor"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // The steps that run the apps.
@@ -18,11 +17,6 @@ import (
 // listen starts to answer call-ins. It comes before the apps start, so that status works before
 // the first start and attach works while an app starts.
 func listen(_ context.Context, p *Pod) error {
-	reaper, err := reap.New()
-	if err != nil {
-		return err
-	}
-	p.Undo(func() error { reaper.Close(); return nil })
 	events, err := openEvents(names.EventsFile, p.Log)
 	if err != nil {
 		return err
@@ -30,7 +24,7 @@ func listen(_ context.Context, p *Pod) error {
 	p.Undo(events.close)
 	p.events = events
 	p.Supervisor = supervisor.NewPod(supervisor.Config{
-		Apps: p.Apps, Reaper: reaper, Log: p.Log, Changed: events.changed,
+		Apps: p.Apps, Log: p.Log, Changed: events.changed,
 		Restart: p.Plan.Config.Restart, Exit: p.Plan.Config.ExitPolicy, Grace: p.Plan.Config.GracePeriod,
 	})
 	listener, err := callins.Listen(names.ControlSocket)
@@ -74,7 +68,7 @@ func (p *Pod) writeLastStatus() error {
 }
 
 // ready reports to the daemon that the pod is up: the daemon reads end of file when the
-// supervisor and the waiter have closed their copies of the ready pipe. The daemon then finds the starts of the apps in
+// supervisor and init have closed their copies of the ready pipe. The daemon then finds the starts of the apps in
 // names.EventsFile.
 func (p *Pod) ready() error {
 	p.Log.Info("pod is running", "apps", len(p.Apps))
@@ -85,5 +79,5 @@ func (p *Pod) ready() error {
 	if err := p.events.flush(); err != nil {
 		p.Log.Warn("changes of the apps' states not recorded yet", "error", err)
 	}
-	return errors.Join(p.Inherited.Ready.Close(), p.Waiter.Up())
+	return errors.Join(p.Inherited.Ready.Close(), p.Init.Up())
 }

@@ -257,7 +257,7 @@ func supervise(text []byte) error {
 	var log bytes.Buffer
 	parts := Parts{
 		Log: slog.New(slog.NewTextHandler(&log, nil)), Runtime: supervisortest.NewRuntime(names.AppsCgroup),
-		Drivers: []unionfs.Driver{plain{}}, Waiter: waiter{},
+		Drivers: []unionfs.Driver{plain{}}, Init: fakeInit{pid: os.Getpid()},
 	}
 	if c.Break != "" {
 		err := errors.Join(os.MkdirAll(names.LogDir, 0o755), os.WriteFile(lastStatus, []byte(earlier), 0o640))
@@ -301,9 +301,12 @@ func stepsOf(c trial, pod **Pod) []Step {
 	return steps
 }
 
-// waiter implements Waiter for a supervisor in the right namespaces.
-type waiter struct{}
+// fakeInit implements Init for a pod in the test's namespaces.
+type fakeInit struct{ pid int }
 
-func (waiter) Settle(uintptr, *os.File) error { return nil }
-func (waiter) Watch(_, _ func())              {}
-func (waiter) Up() error                      { return nil }
+func (fakeInit) Begin(uintptr, *os.File) error { return nil }
+func (i fakeInit) PID() int                    { return i.pid }
+func (fakeInit) In(do func() error) error      { return do() }
+func (fakeInit) Up() error                     { return nil }
+func (fakeInit) Lost() <-chan struct{}         { return nil }
+func (fakeInit) Close() error                  { return nil }

@@ -17,7 +17,7 @@ import (
 
 // makeUserNamespace makes the pod's own user namespace, if any, or takes the owner of the network namespace that the
 // daemon has made for the pod: only there, apps have powers over the network (user_namespaces(7)). The file at
-// users.Path keeps it. No app has been started yet: a runtime may keep the supervisor's memory from later forks.
+// users.Path keeps it.
 func makeUserNamespace(_ context.Context, p *Pod) error {
 	users := p.Plan.UserNamespace
 	if users == nil {

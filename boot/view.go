@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
-	"kurma.io/stager/plan"
 	"kurma.io/stager/spec"
 )
 
@@ -25,27 +24,29 @@ func makeView(_ context.Context, p *Pod) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("remove the last states of an earlier pod: %w", err)
 	}
-	if err := mountProc(p.Plan.Namespaces); err != nil {
+	if err := mountProc(); err != nil {
 		return err
-	}
-	if p.Plan.Hostname != "" {
-		if err := unix.Sethostname([]byte(p.Plan.Hostname)); err != nil {
-			return fmt.Errorf("set hostname %q: %w", p.Plan.Hostname, err)
-		}
 	}
 	if err := privateFolders(p.Plan.Config.SharedMemory, p.Plan.UserNamespace); err != nil {
 		return err
 	}
-	return writeSysctls(p.Plan.Sysctl)
+	return p.Init.In(func() error {
+		if p.Plan.Hostname != "" {
+			if err := unix.Sethostname([]byte(p.Plan.Hostname)); err != nil {
+				return fmt.Errorf("set hostname %q: %w", p.Plan.Hostname, err)
+			}
+		}
+		return writeSysctls(p.Plan.Sysctl)
+	})
 }
 
-// mountProc mounts a /proc of the pod's PID namespace. The daemon may have started the stager in another PID namespace
-// than its own, of which the stager's /proc is then.
-func mountProc(ns plan.Namespaces) error {
+// mountProc makes sure that /proc is of the supervisor's PID namespace: the daemon may have started the stager in
+// another PID namespace than its own, of which the stager's /proc is then.
+func mountProc() error {
 	own, err := os.Readlink("/proc/self")
-	if !ns.HostPID || err != nil || own != strconv.Itoa(os.Getpid()) {
+	if err != nil || own != strconv.Itoa(os.Getpid()) {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-			return fmt.Errorf("mount /proc of the pod: %w", err)
+			return fmt.Errorf("mount /proc: %w", err)
 		}
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
-	"kurma.io/stager/plan"
 )
 
 // inRoot calls do in a mount namespace of its own with the folder as root.
@@ -37,7 +36,7 @@ func TestTheViewHasNoDevicesAndNoSetUserID(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := inRoot(dir, func() error {
-		if err := errors.Join(mountProc(plan.Namespaces{}), privateFolders(1<<20, nil)); err != nil {
+		if err := errors.Join(mountProc(), privateFolders(1<<20, nil)); err != nil {
 			return err
 		}
 		for path, want := range map[string]int64{

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/supervisor"
-	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/supervisor/supervisortest"
 )
 
@@ -31,13 +30,9 @@ func FuzzServer(f *testing.F) {
 	} {
 		f.Add([]byte(packets), []byte(someSettings))
 	}
-	reaper, err := reap.New()
-	if err != nil {
-		f.Fatal(err)
-	}
 	apps := []testApp{{Name: "app", Args: []string{"/bin/true"}}}
 	// The pod does not run: the handlers come to the point at which they need an app's process.
-	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(supervisortest.NewRuntime("/callins-fuzz"), apps), Reaper: reaper})
+	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(supervisortest.NewRuntime("/callins-fuzz"), apps)})
 	server := &Server{Handlers: handlers(pod, apps), Log: slog.New(slog.DiscardHandler)}
 	f.Fuzz(func(t *testing.T, packets, settings []byte) {
 		before := openDescriptors(t)

@@ -19,7 +19,6 @@ import (
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor"
-	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/supervisor/supervisortest"
 	"kurma.io/stager/tests/hostile"
 	"kurma.io/stager/tests/surroundings"
@@ -118,15 +117,11 @@ func servePod(ctx context.Context, socket string) error {
 	if err := json.Unmarshal([]byte(os.Getenv(podVariable)), &apps); err != nil {
 		return err
 	}
-	reaper, err := reap.New()
-	if err != nil {
-		return err
-	}
 	runtime := supervisortest.NewRuntime(os.Getenv(cgroupVariable))
 	if err := errors.Join(runtime.Prepare("/", spec.Resources{}), runtime.MakePod()); err != nil {
 		return err
 	}
-	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(runtime, apps), Reaper: reaper})
+	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(runtime, apps)})
 	listener, err := Listen(socket)
 	if err != nil {
 		return err

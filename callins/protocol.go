@@ -16,7 +16,7 @@ package callins
 // with descriptors (SCM_RIGHTS) as in the tables; one connection is one call. Both sides are the same program, so a
 // version that differs is refused and not negotiated.
 //
-//	caller (host PID namespace)                    supervisor (pod's PID namespace)
+//	caller (host's PID namespace)                  supervisor (daemon's PID namespace)
 //	  │ request {"version":4,"call":C,"app":A,…}  + descriptors of C  │
 //	  ├───────────────────────────────────────────────────────────────►
 //	  │ reply   {"kind":K,…}                      + descriptors of K  │

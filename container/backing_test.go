@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/spec"
 )
 
@@ -52,10 +50,7 @@ func TestDomainOfCommandAllowsBackingFolders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := unix.Wait4(p.PID(), nil, 0, nil); err != nil {
-				t.Fatal(err)
-			}
-			p.Release()
+			<-p.Done()
 			folder.check(t, backed || !r.landlock, "")
 		})
 	}

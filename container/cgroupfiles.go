@@ -24,15 +24,6 @@ type cgroupFiles struct {
 
 func (g cgroupFiles) close() { closeAll(append(g.files, g.unified)) }
 
-// isFrozen reports whether the version 2 cgroup is frozen, by itself or by one around it (cgroup.events).
-func (g cgroupFiles) isFrozen() bool {
-	if g.unified == nil {
-		return false
-	}
-	events, err := os.ReadFile(filepath.Join(g.unified.Name(), "cgroup.events"))
-	return err == nil && strings.Contains(string(events), "frozen 1")
-}
-
 // openCgroupFiles opens the container's cgroup in every mounted hierarchy. The caller closes the
 // files, also after an error.
 func (c *container) openCgroupFiles() (g cgroupFiles, err error) {

@@ -52,10 +52,7 @@ func TestAStartLeavesNoMountOrCgroupBehind(t *testing.T) {
 			t.Errorf("%s: mounts are left:\n%s", name, mounts)
 		}
 		if err == nil {
-			if _, err := unix.Wait4(p.PID(), nil, 0, nil); err != nil {
-				t.Fatal(err)
-			}
-			p.Release()
+			<-p.Done()
 		}
 		if err := c.Destroy(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -193,8 +190,7 @@ func TestAVolumeOverSysHasNoPlaceForCgroups(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 		if err == nil {
-			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-			p.Release()
+			<-p.Done()
 		}
 		if err := c.Destroy(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -19,10 +19,9 @@ const noSuidExecDev = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 // configOf converts the spec to libcontainer's configuration. It only decides, and changes
 // nothing. shm is the pod's directory for POSIX shared memory.
 //
-// The container shares the namespaces that are not listed here with the caller: the supervisor
-// runs in the pod's PID, IPC, UTS and network namespaces, and so do its children. A privileged
-// container also shares the cgroup namespace: it manages the cgroups that the caller has. The shim makes that
-// of another one (SHIM_NEW_CGROUPS in shim.h).
+// The container shares the namespaces that are not listed here with the caller, the network namespace among them;
+// container.configure adds those of init. A privileged container also shares the cgroup namespace: it manages the
+// cgroups that the caller has. The shim makes that of another one (SHIM_NEW_CGROUPS in shim.h).
 func configOf(s *spec.Spec, shm string) *configs.Config {
 	oom := s.OOMScoreAdj
 	c := &configs.Config{
@@ -34,9 +33,6 @@ func configOf(s *spec.Spec, shm string) *configs.Config {
 		Capabilities:    shimCapabilities(s.Process.Capabilities),
 		OomScoreAdj:     &oom,
 		ProcessLabel:    s.SELinuxLabel,
-	}
-	if s.OwnPIDs {
-		c.Namespaces.Add(configs.NEWPID, "")
 	}
 	c.Mounts = systemMounts(s, shm)
 	for _, m := range s.Mounts {

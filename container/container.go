@@ -20,7 +20,10 @@ import (
 type container struct {
 	runtime *Runtime
 	spec    spec.Spec
-	filter  *filter // nil for none
+	// direct says that init starts the first process. libcontainer joins no user namespace, and cannot make a PID
+	// namespace below the pod's.
+	direct bool
+	filter *filter // nil for none
 	// id is the name of the container in libcontainer, and part of its session keyring's name.
 	// Names of keyrings apply to the whole machine (keyrings(7)), so no other pod may have the
 	// same id.
@@ -52,12 +55,11 @@ func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 	if err := checkSystemFolders(c.spec.Root); err != nil {
 		return nil, err
 	}
-	defer starting()()
 	config, err := c.configure(stdio)
 	if err != nil {
 		return nil, err
 	}
-	if c.runtime.direct {
+	if c.direct {
 		return c.startDirect(config, stdio)
 	}
 	if !c.runtime.attributes {
@@ -85,20 +87,34 @@ func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 	if err := c.handle.Start(&l.process); err != nil {
 		return nil, err
 	}
-	if c.initPID, err = l.process.Pid(); err != nil {
+	started, err := l.follow()
+	if err != nil {
 		return nil, err
 	}
-	if err := c.run(l); err != nil {
-		l.kill()
+	c.initPID = started.PID()
+	err = c.run(l, started)
+	if err == nil {
+		err = l.sendTerminal()
+	}
+	if err != nil {
+		_ = started.Signal(unix.SIGKILL) // it may have ended
+		<-started.Done()
 		return nil, err
 	}
 	c.oom.Start(c.initPID, c.cgroups)
-	return l.started()
+	return started, nil
 }
 
 // configure decides the container for a start.
 func (c *container) configure(stdio spec.Stdio) (*configs.Config, error) {
 	config := configOf(&c.spec, c.runtime.shm)
+	for kind, name := range map[configs.NamespaceType]string{
+		configs.NEWPID: "pid", configs.NEWIPC: "ipc", configs.NEWUTS: "uts",
+	} {
+		if path := c.runtime.init.Namespace(name); path != "" {
+			config.Namespaces.Add(kind, path)
+		}
+	}
 	if !stdio.Terminal {
 		config.Devices = append(config.Devices, console())
 	}
@@ -114,9 +130,9 @@ func (c *container) configure(stdio spec.Stdio) (*configs.Config, error) {
 
 // run completes the start of a created container: its root is assembled now, so the user can be
 // looked up in it.
-func (c *container) run(l *firstProcess) error {
+func (c *container) run(l *firstProcess, started spec.Running) error {
 	var err error
-	if c.handles, err = openHandles(c.initPID, c.spec.OwnPIDs); err != nil {
+	if c.handles, err = openHandles(started, c.spec.OwnPIDs); err != nil {
 		return err
 	}
 	plan, err := l.plan()
@@ -190,7 +206,7 @@ func (c *container) Destroy() error {
 	c.handles.close()
 	closeAll(append(c.backing, c.users))
 	c.oom.Close()
-	if c.runtime.direct {
+	if c.direct {
 		return c.removeCgroup()
 	}
 	if c.handle == nil {
@@ -208,15 +224,3 @@ var _ spec.OOMReporter = (*container)(nil)
 // be distinguished from an out-of-memory kill, when it comes within moments of the
 // out-of-memory kill of another process.
 func (c *container) OOMKilled() bool { return c.oom.Killed() }
-
-// process implements spec.Running.
-type process struct {
-	pid     int
-	release func()
-}
-
-// PID implements spec.Running.
-func (p *process) PID() int { return p.pid }
-
-// Release implements spec.Running.
-func (p *process) Release() { p.release() }

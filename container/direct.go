@@ -1,11 +1,10 @@
 package container
 
-// #include "direct.h"
+// #include "child.h"
 // #include "shim.h"
 import "C"
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -14,14 +13,16 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
 )
 
-// The direct runtime starts a process as a fork of the supervisor, in C, which becomes the app without an execution of
-// this program or a Go runtime in between (direct.c). It enforces what libcontainer is configured to do (configOf), and
-// shares everything else with the runtime by libcontainer: cgroups, filters, the shim's plan and what the shim does.
+// The direct runtime starts a process as a fork of the pod's init, in C, which becomes the app without an execution of
+// this program or a Go runtime in between (pid1/child.c). It enforces what libcontainer is configured to do (configOf),
+// and shares everything else with the runtime by libcontainer: cgroups, filters, the shim's plan and what the shim
+// does.
 
-// forked is what a child of the direct runtime gets, as plain data; see struct direct_plan.
+// forked is what a child of the direct runtime gets, as plain data; see struct child_plan.
 type forked struct {
 	files      []*os.File // the child's descriptors from 0 on
 	shim       int        // the index of the shim's first
@@ -32,13 +33,13 @@ type forked struct {
 	ncgroups   int
 	ownPIDs    bool   // in a PID namespace of its own
 	owner      uint32 // who makes what is missing in the root
-	pids       int    // the index of the PID namespace to be in, 0 for the supervisor's
+	pids       int    // the index of the PID namespace to be in, 0 for init's
 	keyring    string // the session keyring to join, or with a root to make
 	label      string // SELinux's, "" for none
 	operations []operation
 }
 
-// operation is one step to make a root, see struct direct_op.
+// operation is one step to make a root, see struct child_op.
 type operation struct {
 	kind, flags    uint32
 	file, other    int // indices of forked.files
@@ -47,31 +48,25 @@ type operation struct {
 	what           string // for errors
 }
 
-// encode returns the plan in the format of direct.h. A string with a NUL byte, which would be two, is an error that
+// encode returns the plan in the format of child.h. A string with a NUL byte, which would be two, is an error that
 // names it.
 func (f *forked) encode() ([]byte, error) {
-	header := C.struct_direct_plan{
+	header := C.struct_child_plan{
 		nfiles: C.uint32_t(len(f.files)), nops: C.uint32_t(len(f.operations)),
 		root: C.uint32_t(f.root), ready: C.uint32_t(f.ready),
 		shim: C.uint32_t(f.shim), cgroups: C.uint32_t(f.cgroups), ncgroups: C.uint32_t(f.ncgroups),
 		pids: C.uint32_t(f.pids), owner: C.uint32_t(f.owner),
 	}
 	if f.ownPIDs {
-		header.flags |= C.DIRECT_OWN_PIDS
+		header.flags |= C.CHILD_OWN_PIDS
 	}
 	if f.terminal {
-		header.flags |= C.DIRECT_TERMINAL
+		header.flags |= C.CHILD_TERMINAL
 	}
 	var rest []byte
-	for _, file := range f.files {
-		rest = binary.NativeEndian.AppendUint32(rest, uint32(file.Fd()))
-	}
-	if len(f.files)%2 != 0 { // the operations are aligned
-		rest = append(rest, 0, 0, 0, 0)
-	}
 	texts := []string{f.keyring, f.label}
 	for _, o := range f.operations {
-		op := C.struct_direct_op{
+		op := C.struct_child_op{
 			kind: C.uint32_t(o.kind), flags: C.uint32_t(o.flags),
 			file: C.uint32_t(o.file), other: C.uint32_t(o.other), set: C.uint64_t(o.set),
 		}
@@ -84,6 +79,15 @@ func (f *forked) encode() ([]byte, error) {
 	}
 	plan := C.GoBytes(unsafe.Pointer(&header), C.int(unsafe.Sizeof(header)))
 	return append(append(plan, rest...), text...), nil
+}
+
+// fork has init fork a child, into the cgroup of version 2 if there is one.
+func (r *Runtime) fork(f *forked, unified *os.File) (*pid1.Child, error) {
+	plan, err := f.encode()
+	if err != nil {
+		return nil, err
+	}
+	return r.init.Start(plan, f.files, unified)
 }
 
 // startDirect starts the first process.
@@ -127,9 +131,10 @@ func (c *container) startDirect(config *configs.Config, stdio spec.Stdio) (_ spe
 		stdio.Console <- a.terminal.master
 		a.terminal.master = nil
 	}
-	c.initPID = started.Pid
+	started.Runs()
+	c.initPID = started.PID()
 	c.oom.Start(c.initPID, c.cgroups)
-	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
+	return started, nil
 }
 
 // assemble makes everything that the child needs; the caller closes it. A volume's file system may not answer: the
@@ -155,11 +160,11 @@ func (c *container) assemble(
 }
 
 // runDirect completes the start of a child whose root is being made, as run does for libcontainer's.
-func (c *container) runDirect(child *os.Process, l *firstProcess, a *assembly) (err error) {
+func (c *container) runDirect(child *pid1.Child, l *firstProcess, a *assembly) (err error) {
 	if err := l.pipes.made(a.operations); err != nil {
 		return err
 	}
-	if c.handles, err = openHandles(child.Pid, c.spec.OwnPIDs); err != nil {
+	if c.handles, err = openHandles(child, c.spec.OwnPIDs); err != nil {
 		return err
 	}
 	score := fmt.Sprintf("/proc/self/fd/%d/oom_score_adj", c.handles.process.Fd())
@@ -182,12 +187,12 @@ func (c *container) runDirect(child *os.Process, l *firstProcess, a *assembly) (
 // made waits until a child has made its root.
 func (p *shimPipes) made(operations []operation) error {
 	step, errno, err := p.read()
-	switch number := int(step >> C.DIRECT_SHIFT); {
+	switch number := int(step >> C.CHILD_SHIFT); {
 	case err != nil:
 		return fmt.Errorf("the process that becomes the app was killed: %w", err)
 	case step == 0:
 		return nil
-	case step&(1<<C.DIRECT_SHIFT-1) == C.DIRECT_OPERATION && number < len(operations):
+	case step&(1<<C.CHILD_SHIFT-1) == C.CHILD_OPERATION && number < len(operations):
 		return fmt.Errorf("%s: %w", operations[number].what, errno)
 	default:
 		return fmt.Errorf("%s: %w", shimStep(step), errno)

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,43 +25,6 @@ import (
 	"kurma.io/stager/tests/surroundings"
 )
 
-// The child of a direct start is a fork of a program with many threads: what locks or allocates could wait for ever in it.
-func TestChildCallsOnlyWhatIsAllowed(t *testing.T) {
-	allowed := strings.Fields(`
-		chdir close execve fchdir fchown fcntl fstat fstat64 getpid getrlimit getrlimit64 ioctl isatty mkdirat mknodat mmap mmap64 mount
-		open open64 prctl read setns setrlimit setrlimit64 setsid stat stat64 faccessat sysconf syscall umask umount2 unshare write _exit
-		sigemptyset sigprocmask memcpy memset strcat strcspn strlen strnlen strspn __errno_location _GLOBAL_OFFSET_TABLE_
-		getenv strtol __isoc23_strtol`) // the last line: the shim's constructor alone
-	defined := map[string]bool{}
-	var called []string
-	for _, file := range []string{"direct.c", "shim.c", "privileges.c"} {
-		object := filepath.Join(t.TempDir(), "child.o")
-		if out, err := exec.CommandContext(t.Context(), "gcc", "-O2", "-I../internal/c", "-c", "-o", object, file).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		out, err := exec.CommandContext(t.Context(), "nm", object).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(out)) {
-			fields := strings.Fields(line)
-			if name := fields[len(fields)-1]; fields[len(fields)-2] == "U" {
-				called = append(called, name)
-			} else {
-				defined[name] = true
-			}
-		}
-	}
-	for _, name := range called {
-		if !defined[name] && !slices.Contains(allowed, name) {
-			t.Errorf("the child may call %s, which is not in the list", name)
-		}
-	}
-	if !slices.Contains(called, "syscall") {
-		t.Errorf("the child calls %q", called)
-	}
-}
-
 // newDirect returns a runtime that starts directly.
 func newDirect(t *testing.T) *Runtime {
 	t.Helper()
@@ -69,36 +32,10 @@ func newDirect(t *testing.T) *Runtime {
 	return newRuntime(t)
 }
 
-// failStarts has a system call fail in the processes that the runtime starts from now on, and in the thread that forks them.
+// failStarts has a system call fail in the processes that the runtime starts from now on.
 func failStarts(t *testing.T, r *Runtime, call failing.Call) {
 	t.Helper()
-	if !r.direct {
-		r.starter.do(func() {
-			if err := call.Fail(); err != nil {
-				t.Error(err)
-			}
-		})
-		return
-	}
-	r.forker.close()
-	r.forker = nil
-	mounts, err := bareMounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mounts.Close()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
-		err := call.Fail()
-		if err == nil {
-			r.forker, err = newForker(mounts) // a thread has the filter of the one that makes it
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	newStepper(t, r).fail(call)
 }
 
 // A step of a direct start that the kernel refuses ends the start, with an error that names it, and leaves no process and no cgroup.
@@ -109,14 +46,10 @@ func TestDirectStartStopsWhereTheKernelRefuses(t *testing.T) {
 		errno  unix.Errno
 		want   string
 	}{
-		"clone3":                   {unix.SYS_CLONE3, nil, unix.ENOSYS, "clone3"}, // then the C library makes threads by another call
-		"pidfd_getfd":              {unix.SYS_PIDFD_GETFD, nil, 0, "pidfd_getfd"},
-		"F_DUPFD":                  {unix.SYS_FCNTL, map[int]uint32{1: unix.F_DUPFD_CLOEXEC}, 0, "pidfd_getfd"},
 		"dumpable":                 {unix.SYS_PRCTL, map[int]uint32{0: unix.PR_SET_DUMPABLE}, 0, "keep other processes from reading this one"},
 		"keyring":                  {unix.SYS_KEYCTL, nil, 0, "join session keyring"},
 		"permissions":              {unix.SYS_KEYCTL, map[int]uint32{0: unix.KEYCTL_SETPERM}, 0, "join session keyring"},
 		"F_SETFD":                  {unix.SYS_FCNTL, map[int]uint32{1: unix.F_SETFD}, 0, "take descriptors"},
-		"close_range":              {unix.SYS_CLOSE_RANGE, map[int]uint32{2: 0}, 0, "take descriptors"},
 		"limit":                    {unix.SYS_PRLIMIT64, nil, 0, "set resource limits"},
 		"setsid":                   {unix.SYS_SETSID, nil, 0, "make session"},
 		"slave mounts":             {unix.SYS_MOUNT, nil, 0, "enter root"},
@@ -241,8 +174,7 @@ func TestTargetsStayInTheRoot(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", test.target, err, test.want)
 		}
 		if err == nil {
-			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-			p.Release()
+			<-p.Done()
 		}
 		if err := c.Destroy(); err != nil {
 			t.Error(err)
@@ -259,7 +191,12 @@ func TestAProcessHasTheLimitOfOpenFilesFromBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	files, err := strconv.ParseUint(strings.TrimSpace(string(want)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, root := newRuntime(t), busyboxRoot(t)
+	r.init = newInitWithin(t, files)
 	if got, _ := output(t, r, testSpec(root, "sh", "-c", "ulimit -S -n")); got != string(want) {
 		t.Errorf("an app has %q, want %q", got, want)
 	}
@@ -327,8 +264,7 @@ func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 		return len(leaked(t, before)) == 0
 	})
 	if p, err := again.Start(spec.Stdio{}); err == nil {
-		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-		p.Release()
+		<-p.Done()
 	} else if strings.Contains(err.Error(), "earlier start") { // without the file system there is no volume
 		t.Errorf("a start after the answer: error %v", err)
 	}
@@ -339,9 +275,9 @@ func TestVolumesThatDoNotAnswerFailTheStart(t *testing.T) {
 
 // Where the kernel, or a filter around the stager, lacks a call that a direct start needs, libcontainer starts apps, and the log says why.
 func TestLibcontainerStartsWhereDirectStartsCannot(t *testing.T) {
-	for _, number := range []uint32{0, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_OPENAT2, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD} {
+	for _, number := range []uint32{0, unix.SYS_CLONE3, unix.SYS_CLOSE_RANGE, unix.SYS_OPENAT2, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_PIDFD_OPEN} {
 		var log bytes.Buffer
-		r := NewRuntime("/none", slog.New(slog.NewTextHandler(&log, nil)))
+		r := NewRuntime("/none", nil, slog.New(slog.NewTextHandler(&log, nil)))
 		done := make(chan error)
 		go func() {
 			runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
@@ -402,8 +338,9 @@ func TestDirectStartBindsDevicesThatItCannotMake(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(out)
-	if state, waitErr := started.Wait(); err != nil || waitErr != nil || string(text) != "1\n" || !state.Success() {
-		t.Errorf("the app writes %q and ends with %v; %v, %v", text, state, err, waitErr)
+	<-started.Done()
+	if err != nil || string(text) != "1\n" || started.Status() != 0 {
+		t.Errorf("the app writes %q and ends with %#x; %v", text, started.Status(), err)
 	}
 	if err := c.Destroy(); err != nil {
 		t.Error(err)
@@ -438,8 +375,7 @@ func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
 	go func() {
 		p, err := frozen.Exec(rootCommand("true"), spec.Stdio{})
 		if err == nil {
-			_, err = unix.Wait4(p.PID(), nil, 0, nil)
-			p.Release()
+			<-p.Done()
 		}
 		ended <- err
 	}()
@@ -464,28 +400,17 @@ func TestAFrozenAppDelaysNoOtherApp(t *testing.T) {
 
 // A child that cannot be forked into its cgroup is not forked at all: nothing would limit it, nor the end of its pod end it.
 func TestNoChildIsForkedWithoutItsCgroup(t *testing.T) {
-	mounts, err := bareMounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mounts.Close()
-	f, err := newForker(mounts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	const none = 1 << 20 // a descriptor that nobody has
-	child, err := f.start(&forked{files: []*os.File{null, null, null}}, os.NewFile(none, "cgroup"))
+	child, err := newDirect(t).fork(&forked{files: []*os.File{null, null, null}}, null)
 	if !errors.Is(err, unix.EBADF) {
 		t.Errorf("%v", err)
 	}
 	if err == nil {
-		_, _ = child.Kill(), child.Release()
+		_ = child.Signal(unix.SIGKILL)
 	}
 }
 
@@ -501,7 +426,7 @@ func TestNoNeighboursLinkIsFollowed(t *testing.T) {
 	c := containerOf(t, r, s)
 	p, err := c.Start(spec.Stdio{})
 	if err == nil {
-		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+		<-p.Done()
 	}
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("%v", err)

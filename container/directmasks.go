@@ -1,6 +1,6 @@
 package container
 
-// #include "direct.h"
+// #include "child.h"
 import "C"
 
 import (
@@ -36,7 +36,7 @@ func (a *assembly) mask(paths []string) error {
 	}
 	for _, path := range paths {
 		a.add(operation{
-			kind: C.DIRECT_MASK, flags: C.DIRECT_IF_THERE,
+			kind: C.CHILD_MASK, flags: C.CHILD_IF_THERE,
 			file: masks[0], other: masks[1], target: path, what: "mask " + path,
 		})
 	}

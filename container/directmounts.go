@@ -1,6 +1,6 @@
 package container
 
-// #include "direct.h"
+// #include "child.h"
 import "C"
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
 )
 
@@ -71,7 +72,7 @@ func (a *assembly) make(config *configs.Config, l *firstProcess) (err error) {
 	}
 	if p := &a.container.spec.Process; p.MakeDir && p.Dir != "" {
 		a.add(operation{
-			kind: C.DIRECT_MAKE, flags: C.DIRECT_FOLDER, target: p.Dir, what: fmt.Sprintf("make working directory %q", p.Dir),
+			kind: C.CHILD_MAKE, flags: C.CHILD_FOLDER, target: p.Dir, what: fmt.Sprintf("make working directory %q", p.Dir),
 		})
 	}
 	a.protect(config)
@@ -94,8 +95,8 @@ func (a *assembly) openCgroups() (err error) {
 }
 
 // start forks the child.
-func (a *assembly) start() (*os.Process, error) {
-	return a.container.runtime.forker.start(&a.forked, a.cgroupFiles.unified)
+func (a *assembly) start() (*pid1.Child, error) {
+	return a.container.runtime.fork(&a.forked, a.cgroupFiles.unified)
 }
 
 // mount makes the mounts, the nodes in /dev, and the standard streams.
@@ -117,19 +118,29 @@ func (a *assembly) mount(config *configs.Config) error {
 		if i < system {
 			users = nil // of a file system for this pod alone
 		}
-		f, err := detached(a.ownedMount(m), users)
+		var f *os.File
+		make := func() (err error) {
+			f, err = detached(a.ownedMount(m), users)
+			return err
+		}
+		err := error(nil)
+		if m.Device == "mqueue" { // of the pod's IPC namespace
+			err = a.container.runtime.init.In(make)
+		} else {
+			err = make()
+		}
 		if err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.Source, m.Destination, err)
 		}
 		made[m.Destination] = f
-		o := operation{kind: C.DIRECT_ATTACH, flags: C.DIRECT_FOLDER, file: a.hold(f), target: m.Destination}
+		o := operation{kind: C.CHILD_ATTACH, flags: C.CHILD_FOLDER, file: a.hold(f), target: m.Destination}
 		o.what = fmt.Sprintf("mount %s at %s", m.Source, m.Destination)
 		if info, err := f.Stat(); err == nil && !info.IsDir() {
-			o.flags = C.DIRECT_FILE
+			o.flags = C.CHILD_FILE
 		}
 		// Links in /dev lead to /proc, and other apps write to /dev/shm.
 		if i < system || strings.HasPrefix(m.Destination, "/dev/") {
-			o.flags |= C.DIRECT_NO_LINKS
+			o.flags |= C.CHILD_NO_LINKS
 		}
 		a.add(o)
 	}
@@ -153,7 +164,7 @@ func (a *assembly) ownedMount(m *configs.Mount) *configs.Mount {
 func procOf(m *configs.Mount) operation {
 	const attributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC // with the numbers of flags
 	return operation{
-		kind: C.DIRECT_PROC, flags: C.DIRECT_FOLDER | C.DIRECT_NO_LINKS, set: uint64(m.Flags) & attributes,
+		kind: C.CHILD_PROC, flags: C.CHILD_FOLDER | C.CHILD_NO_LINKS, set: uint64(m.Flags) & attributes,
 		source: strings.TrimPrefix(m.Data, "hidepid="), target: m.Destination, what: "mount proc at /proc",
 	}
 }
@@ -224,7 +235,7 @@ func (a *assembly) bindNode(d *devices.Device) error {
 		return err
 	}
 	a.add(operation{
-		kind: C.DIRECT_ATTACH, flags: C.DIRECT_FILE, file: a.hold(t.file), target: d.Path, what: "mount " + d.Path,
+		kind: C.CHILD_ATTACH, flags: C.CHILD_FILE, file: a.hold(t.file), target: d.Path, what: "mount " + d.Path,
 	})
 	return nil
 }
@@ -267,14 +278,14 @@ func (a *assembly) openConsole(pts *os.File) error {
 	}
 	copy(a.files, []*os.File{a.terminal.own, a.terminal.own, a.terminal.own})
 	a.add(operation{
-		kind: C.DIRECT_COPY, flags: C.DIRECT_FILE | C.DIRECT_NO_LINKS,
+		kind: C.CHILD_COPY, flags: C.CHILD_FILE | C.CHILD_NO_LINKS,
 		source: "/dev/pts/0", target: "/dev/console", what: "mount console", // the first of a new devpts
 	})
 	return nil
 }
 
 func readOnly(file int, what string) operation {
-	return operation{kind: C.DIRECT_RESTRICT, file: file, set: unix.MOUNT_ATTR_RDONLY, what: "make " + what + " read-only"}
+	return operation{kind: C.CHILD_RESTRICT, file: file, set: unix.MOUNT_ATTR_RDONLY, what: "make " + what + " read-only"}
 }
 
 // protect has the root and the read-only paths made read-only.
@@ -284,7 +295,7 @@ func (a *assembly) protect(config *configs.Config) {
 	}
 	for _, path := range config.ReadonlyPaths {
 		o := readOnly(0, path)
-		o.kind, o.flags, o.target = C.DIRECT_COPY, C.DIRECT_IF_THERE, path
+		o.kind, o.flags, o.target = C.CHILD_COPY, C.CHILD_IF_THERE, path
 		a.add(o)
 	}
 }

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
 	"runtime/debug"
@@ -12,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
+	"kurma.io/stager/tests/failing"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -20,7 +23,7 @@ import (
 // interferes at one of them.
 type stepper struct {
 	listener int
-	forker   int // the thread's number, which always goes on
+	init     int // its number; it always goes on
 
 	mu        sync.Mutex
 	victim    int           // guarded by mu; the next new process if it is 0
@@ -28,6 +31,7 @@ type stepper struct {
 	executed  bool          // guarded by mu
 	at        int           // guarded by mu; 0 for none
 	interfere func(pid int) // guarded by mu; at step at, which the victim does not make
+	failing   *failing.Call // guarded by mu; fails in all processes but init
 	reached   chan struct{} // guarded by mu; closed at step at
 }
 
@@ -35,7 +39,7 @@ type stepper struct {
 var notUnderWatch = []uint32{
 	unix.SYS_FUTEX, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_CLONE3, unix.SYS_RT_SIGPROCMASK,
 	unix.SYS_RT_SIGACTION, unix.SYS_RSEQ, unix.SYS_SET_ROBUST_LIST, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SCHED_YIELD,
-	unix.SYS_NANOSLEEP, unix.SYS_TGKILL, unix.SYS_RT_SIGRETURN, unix.SYS_EXIT, unix.SYS_SIGALTSTACK, unix.SYS_PIDFD_GETFD,
+	unix.SYS_NANOSLEEP, unix.SYS_TGKILL, unix.SYS_RT_SIGRETURN, unix.SYS_EXIT, unix.SYS_EPOLL_CTL, unix.SYS_SIGALTSTACK,
 }
 
 // newStepper watches what the runtime starts from now on, until its end.
@@ -48,13 +52,10 @@ func newStepper(t *testing.T, r *Runtime) *stepper {
 	program = append(program,
 		unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_USER_NOTIF}, unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
 	text := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	r.forker.close()
-	r.forker = nil
-	mounts, err := bareMounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mounts.Close()
+	// The Go runtime makes calls on the thread that keep its processor, and which serve has to answer: serve needs another
+	// processor, also where the environment has GOMAXPROCS=1, and no collection may stop it meanwhile.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	s, done := &stepper{}, make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with the thread
@@ -66,13 +67,40 @@ func newStepper(t *testing.T, r *Runtime) *stepper {
 		s.listener = int(fd)
 		go s.serve()
 		var err error
-		r.forker, err = newForker(mounts)
+		r.init, err = pid1.New() // a thread has the filter of the one that makes it, and a child its parent's
 		done <- err
 	}()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	if err := r.init.Begin(podNamespaces, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.init = r.init.PID()
+	t.Cleanup(func() { _ = r.init.Close() })
 	return s
+}
+
+// fail has a call fail in all processes that init starts.
+func (s *stepper) fail(call failing.Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = &call
+}
+
+// fails returns the errno of a call that is to fail, or 0.
+func (s *stepper) fails(pid int, number int32, args []uint64) unix.Errno {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failing == nil || pid == s.init || uint32(number) != s.failing.Number {
+		return 0
+	}
+	for i, want := range s.failing.Args {
+		if uint32(args[i]) != want {
+			return 0
+		}
+	}
+	return cmp.Or(s.failing.Errno, unix.EPERM)
 }
 
 // serve answers until no process has the filter.
@@ -106,6 +134,9 @@ func (s *stepper) serve() {
 			errno int32
 			flags uint32
 		}{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+		if errno := s.fails(int(asked.pid), asked.number, asked.rest[1:]); errno != 0 {
+			answer.errno, answer.flags = -int32(errno), 0
+		}
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), send, uintptr(unsafe.Pointer(&answer)))
 	}
 }
@@ -114,10 +145,7 @@ func (s *stepper) serve() {
 func (s *stepper) passes(pid int, number int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.forker == 0 {
-		s.forker = pid // the first call of all
-	}
-	if pid == s.forker || s.victim != 0 && pid != s.victim || s.executed || s.reached == nil {
+	if pid == s.init || s.victim != 0 && pid != s.victim || s.executed || s.reached == nil {
 		return true
 	}
 	s.victim = pid
@@ -195,8 +223,7 @@ func interrupt(
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-	p.Release()
+	<-p.Done()
 	if err := destroy(); err != nil {
 		t.Fatal(err)
 	}
@@ -263,11 +290,9 @@ func heldNow(t *testing.T) []string {
 // checkInterrupted checks the end of a start that was interrupted.
 func checkInterrupted(t *testing.T, p spec.Running, err error) {
 	t.Helper()
-	var status unix.WaitStatus
 	if err == nil { // who is killed when the root is made counts as the app
-		if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil || !status.Signaled() {
-			t.Errorf("the start succeeds, and the process ends with %#x, %v", status, err)
+		if <-p.Done(); !p.Status().Signaled() {
+			t.Errorf("the start succeeds, and the process ends with %#x", p.Status())
 		}
-		p.Release()
 	}
 }

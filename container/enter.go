@@ -15,6 +15,7 @@ import (
 
 	"kurma.io/stager/container/identity"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
 )
 
@@ -24,7 +25,7 @@ import (
 //
 // They differ because libcontainer, or the child of a direct start, makes the container around the first process: it
 // connects stdio, makes the terminal, and sets cgroups, session keyring, SELinux label and OOM score. For a command,
-// the supervisor (exec.go) and the shim (SHIM_JOIN) do so. And the first process waits until its root is assembled:
+// init's child and the shim (SHIM_JOIN) do so. And the first process waits until its root is assembled:
 // only then can the supervisor look the user up and send the plan.
 type entrance struct {
 	container *container
@@ -150,9 +151,9 @@ var errUnkillable = errors.New("the process cannot be killed: is the app's cgrou
 
 // within calls wait, which waits for reports of a process. The process is killed if wait takes longer than limit: an
 // app can stop the process. If the kill does not end it, either, the error is errUnkillable.
-func (e *entrance) within(limit time.Duration, p *os.Process, wait func() error) error {
+func (e *entrance) within(limit time.Duration, p *pid1.Child, wait func() error) error {
 	late := time.AfterFunc(limit, func() {
-		_ = p.Kill() // it may have ended just now
+		_ = p.Signal(unix.SIGKILL) // it may have ended just now
 		_ = e.pipes.report.SetReadDeadline(time.Now().Add(killLimit))
 	})
 	err := wait()
@@ -165,15 +166,13 @@ func (e *entrance) within(limit time.Duration, p *os.Process, wait func() error)
 	return err
 }
 
-// end ends a process whose start has failed. It does not wait for one that cannot be killed, which is collected as an
-// orphan when it ends.
-func (e *entrance) end(p *os.Process) {
-	_ = p.Kill() // it may have ended
-	if !e.pipes.ended(killLimit) {
-		_ = p.Release()
-		return
+// end ends a process whose start has failed. It does not wait for one that cannot be killed.
+func (e *entrance) end(p *pid1.Child) {
+	_ = p.Signal(unix.SIGKILL) // it may have ended
+	select {
+	case <-p.Done():
+	case <-time.After(killLimit):
 	}
-	_, _ = p.Wait()
 }
 
 // killLimit is how long a process may take to end when it has been killed.
@@ -190,9 +189,13 @@ func (c *container) failed(verb string, err error) error {
 
 // openHandles opens handles on a container's first process, before it is the shim. The caller closes them.
 // With ownPIDs it has a PID namespace of its own.
-func openHandles(pid int, ownPIDs bool) (h handles, err error) {
-	proc := "/proc/" + strconv.Itoa(pid)
+func openHandles(p spec.Running, ownPIDs bool) (h handles, err error) {
+	proc := "/proc/" + strconv.Itoa(p.PID())
 	if h.process, err = os.OpenFile(proc, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return handles{}, fmt.Errorf("open container's first process: %w", err)
+	}
+	if err := p.Signal(0); err != nil { // its number may be another process's
+		h.close()
 		return handles{}, fmt.Errorf("open container's first process: %w", err)
 	}
 	if h.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
@@ -219,7 +222,7 @@ type handles struct {
 	process *os.File // its folder in /proc, O_PATH, until it is the app; of no other process with the same PID
 	root    *os.File // O_PATH
 	mounts  *os.File // the mount namespace
-	pids    *os.File // the PID namespace, nil if it is the supervisor's
+	pids    *os.File // the PID namespace, nil if it is init's
 	null    *os.File // what is at /dev/null before the app could replace it, O_PATH; nil for nothing
 	cgroups *os.File // the cgroup namespace that the shim has made; nil if the app had ended before
 }

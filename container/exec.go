@@ -6,24 +6,22 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"syscall"
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
-	"github.com/opencontainers/runc/libcontainer/keys"
 	"github.com/opencontainers/runc/libcontainer/system"
-	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
 )
 
 // Exec implements spec.Container.
 //
-// The supervisor is already in all of the container's namespaces but two, so it does not use libcontainer, which
-// would start this program twice to join them all. The supervisor executes the shim outside the container, where no
-// process of the container can interfere with it. The shim joins the mount and the cgroup namespace and the cgroups
-// by open descriptors, and does the rest as for the first process. The cgroup namespace of a privileged container is
-// the supervisor's own; where that of another one is not known, the shim makes one that is like it.
+// Init forks the process outside the container, where no process of the container can interfere with it, for
+// libcontainer's containers too: that would start this program twice to join all namespaces, and init is already in all
+// but two. The process joins the mount and the cgroup namespace and the cgroups by open descriptors, and does the rest
+// as the first process. The cgroup namespace of a privileged container is the supervisor's own; where that of another
+// one is not known, the process makes one that is like it.
 func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
 	p, err := c.exec(cmd, stdio)
 	if err != nil {
@@ -33,7 +31,6 @@ func (c *container) Exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 }
 
 func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
-	defer starting()()
 	p := c.spec.Process
 	p.Args, p.Env, p.Dir = cmd.Args, cmd.Env, cmd.Dir
 	p.User, p.Group, p.SupplementaryGID = cmd.User, cmd.Group, cmd.SupplementaryGID
@@ -61,7 +58,8 @@ func (c *container) exec(cmd spec.Command, stdio spec.Stdio) (spec.Running, erro
 	if j.master != nil {
 		stdio.Console <- j.master
 	}
-	return &process{pid: started.Pid, release: func() { _ = started.Release() }}, nil
+	started.Runs()
+	return started, nil
 }
 
 // joinFlags returns the flags of a plan for a command in the running container.
@@ -91,15 +89,10 @@ type joining struct {
 
 // enter starts the shim with its plan. The kernel makes the process in the container's v2 cgroup;
 // if it cannot, the plan tells the shim to move there.
-func (j *joining) enter() (*os.Process, error) {
+func (j *joining) enter() (*pid1.Child, error) {
 	plan, err := j.plan()
 	if err != nil {
 		return nil, err
-	}
-	// os.StartProcess waits for the exec of its child, which never comes if the child is made in a frozen cgroup. A shim
-	// that moves there itself is frozen later, and ends by its limit.
-	if !j.container.runtime.direct && j.cgroupFiles.isFrozen() {
-		j.cgroupFiles.unified = nil
 	}
 	plan.ncgroups = uint32(len(j.cgroupFiles.files))
 	if j.cgroupFiles.unified != nil {
@@ -124,88 +117,54 @@ func cannotClone(err error) bool {
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
-// start executes the shim, with the container's keyring and labels: as a fork of the direct runtime, or as a program
-// from the starter's thread. The shim is the child of the thread that forks it, which must not end before the reaper
-// knows the shim (reap.Reaper.Spawn).
-func (j *joining) start() (started *os.Process, err error) {
-	attr, closing, err := j.attributes()
+// start has init fork the process, with the container's keyring and labels.
+func (j *joining) start() (*pid1.Child, error) {
+	files, closing, err := j.standard()
 	defer closeAll(closing)
 	if err != nil {
 		return nil, err
 	}
 	c := j.container
-	if c.runtime.direct {
-		f := &forked{
-			files: attr.Files, shim: j.first(), terminal: j.stdio.Terminal,
-			keyring: c.keyring(), label: c.spec.SELinuxLabel,
-		}
-		if c.handles.pids != nil {
-			f.pids, f.files = len(f.files), append(f.files, c.handles.pids)
-		}
-		return c.runtime.forker.start(f, j.cgroupFiles.unified)
+	namespaces := []*os.File{c.handles.mounts}
+	if j.flags&shimJoinCgroups != 0 {
+		namespaces = append(namespaces, c.handles.cgroups)
 	}
-	c.runtime.starter.do(func() {
-		if err = j.setLabels(); err != nil {
-			return
-		}
-		err = inPIDs(c.handles.pids, func() error {
-			started, err = os.StartProcess(j.program(), []string{"shim"}, attr)
-			return err
-		})
-	})
-	return started, err
+	f := &forked{
+		files: append(files, j.files(append(namespaces, j.cgroupFiles.files...)...)...),
+		shim:  j.first(), terminal: j.stdio.Terminal,
+		keyring: c.keyring(), label: c.spec.SELinuxLabel,
+	}
+	if c.handles.pids != nil {
+		f.pids, f.files = len(f.files), append(f.files, c.handles.pids)
+	}
+	return c.runtime.fork(f, j.cgroupFiles.unified)
 }
 
 // keyring returns the name of the container's session keyring. It is the one that libcontainer chooses.
 func (c *container) keyring() string { return "_ses." + c.id }
 
-// setLabels sets what the thread's children inherit: the container's session keyring, and the labels
-// that take effect at their next exec.
-func (j *joining) setLabels() error {
-	// A kernel can lack keyrings.
-	if _, err := keys.JoinSessionKeyring(j.container.keyring()); err != nil && !errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("join session keyring: %w", err)
-	}
-	if err := selinux.SetExecLabel(j.container.spec.SELinuxLabel); err != nil {
-		return fmt.Errorf("set SELinux label: %w", err)
-	}
-	return nil
-}
-
-// attributes makes the shim the leader of a new session, with its files. The caller closes those of closing, also after
-// an error.
-func (j *joining) attributes() (attr *os.ProcAttr, closing []*os.File, err error) {
-	attr = &os.ProcAttr{Dir: "/", Env: []string{j.variable()}, Sys: &syscall.SysProcAttr{Setsid: true}}
-	if j.cgroupFiles.unified != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(j.cgroupFiles.unified.Fd())
-	}
+// standard returns the process's descriptors 0, 1 and 2. The caller closes those of closing, also after an error.
+func (j *joining) standard() (files, closing []*os.File, err error) {
 	if j.stdio.Terminal {
 		made, err := look(j.container, func(root *os.File) terminal { return openTerminal(root, j.stdio) }, terminal.close)
 		if err := errors.Join(err, made.err); err != nil {
 			return nil, nil, fmt.Errorf("make terminal: %w", err)
 		}
-		closing, j.master = []*os.File{made.own}, made.master
-		attr.Files = []*os.File{made.own, made.own, made.own}
-		attr.Sys.Setctty = true
-	} else {
-		attr.Files = []*os.File{j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr}
-		if slices.Contains(attr.Files, nil) {
-			null, err := j.container.handles.openNull()
-			if err != nil {
-				return nil, nil, err
-			}
-			closing = []*os.File{null}
-			for i, f := range attr.Files {
-				attr.Files[i] = cmp.Or(f, null)
-			}
+		j.master = made.master
+		return []*os.File{made.own, made.own, made.own}, []*os.File{made.own}, nil
+	}
+	files = []*os.File{j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr}
+	if slices.Contains(files, nil) {
+		null, err := j.container.handles.openNull()
+		if err != nil {
+			return nil, nil, err
+		}
+		closing = []*os.File{null}
+		for i, f := range files {
+			files[i] = cmp.Or(f, null)
 		}
 	}
-	namespaces := []*os.File{j.container.handles.mounts}
-	if j.flags&shimJoinCgroups != 0 {
-		namespaces = append(namespaces, j.container.handles.cgroups)
-	}
-	attr.Files = append(attr.Files, j.files(append(namespaces, j.cgroupFiles.files...)...)...)
-	return attr, closing, nil
+	return files, closing, nil
 }
 
 // terminal is a new one, or why there is none.

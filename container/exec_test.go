@@ -29,7 +29,7 @@ func leaked(t *testing.T, before []string) []string {
 	return slices.DeleteFunc(after, func(file string) bool { return slices.Contains(before, file) })
 }
 
-// held is what the test's process has open, and its children, zombies included.
+// held is what the test's process has open, and its children and theirs, which are init's, zombies included.
 func held(t *testing.T) (files, children []string) {
 	t.Helper()
 	const dir = "/proc/self/fd"
@@ -42,7 +42,17 @@ func held(t *testing.T) (files, children []string) {
 			files = append(files, e.Name()+" "+link)
 		}
 	}
-	lists, err := filepath.Glob("/proc/self/task/*/children")
+	children = childrenOf(t, "self")
+	for _, child := range children {
+		children = append(children, childrenOf(t, child)...)
+	}
+	slices.Sort(children)
+	return files, children
+}
+
+func childrenOf(t *testing.T, pid string) (children []string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/" + pid + "/task/*/children")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +60,7 @@ func held(t *testing.T) (files, children []string) {
 		text, _ := os.ReadFile(list) // a thread may have ended
 		children = append(children, strings.Fields(string(text))...)
 	}
-	slices.Sort(children)
-	return files, children
+	return children
 }
 
 // startUnwatched starts a container that sleeps, and returns when what the test's process holds of it stays the same.
@@ -97,7 +106,11 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 		files, children := held(t)
 		unchanged := func(what string) {
 			t.Helper()
-			if nowFiles, nowChildren := held(t); !slices.Equal(nowFiles, files) || !slices.Equal(nowChildren, children) {
+			var nowFiles, nowChildren []string
+			if !surroundings.Eventually(t, "nothing is left", func() bool { // a kill may be returning
+				nowFiles, nowChildren = held(t)
+				return slices.Equal(nowFiles, files) && slices.Equal(nowChildren, children)
+			}) {
 				t.Fatalf("terminal %t, %s: left are %q and %q, before %q and %q", terminal, what, nowFiles, nowChildren, files, children)
 			}
 		}
@@ -109,11 +122,11 @@ func TestACommandThatFailsLeavesNothing(t *testing.T) {
 		for most := uint64(3); ; most++ {
 			console := make(chan *os.File, 1)
 			limit(most)
-			p, err := c.Exec(rootCommand("true"), spec.Stdio{Terminal: terminal, Console: console})
+			p, err := c.Exec(rootCommand("sleep", "1000"), spec.Stdio{Terminal: terminal, Console: console})
 			limit(before.Cur)
 			if err == nil {
-				_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-				p.Release()
+				err = p.Signal(unix.SIGKILL)
+				<-p.Done()
 				if terminal {
 					(<-console).Close()
 				}
@@ -137,13 +150,9 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 	fails := func(number uint32) func(*container) {
 		return func(c *container) { failStarts(t, c.runtime, failing.Call{Number: number}) }
 	}
-	executes := "fork/exec /proc/self/fd/3: "
-	if startsDirectly() {
-		executes = "exec true: " // the child itself
-	}
 	for want, change := range map[string]func(c *container){
 		"join session keyring: ": fails(unix.SYS_KEYCTL),
-		executes:                 fails(unix.SYS_EXECVE),
+		"exec true: ":            fails(unix.SYS_EXECVE),
 		"set SELinux label: ":    func(c *container) { c.spec.SELinuxLabel = "no such label" }, // not the machine's
 		"no manager": func(c *container) {
 			c.cgroups = func() (cgroups.Manager, error) { return nil, errors.New("no manager") }
@@ -172,8 +181,7 @@ func TestACommandWithoutItsSurroundingsFails(t *testing.T) {
 		p, err := c.Exec(rootCommand("true"), spec.Stdio{Terminal: strings.HasPrefix(want, "make terminal"), Console: make(chan *os.File, 1)})
 		c.cgroups = whole
 		if err == nil {
-			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-			p.Release()
+			<-p.Done()
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -213,18 +221,14 @@ func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
 		go func() {
 			p, err := c.Exec(rootCommand("/bin/busybox-late", "true"), spec.Stdio{})
 			if err == nil {
-				_, err = unix.Wait4(p.PID(), nil, 0, nil)
-				p.Release()
+				<-p.Done()
 			}
 			ended <- err
 		}()
 	}
-	shim := []byte("shim\x00")
-	if startsDirectly() {
-		var err error
-		if shim, err = os.ReadFile("/proc/self/cmdline"); err != nil {
-			t.Fatal(err)
-		}
+	shim, err := os.ReadFile("/proc/self/cmdline") // init's, which is a fork
+	if err != nil {
+		t.Fatal(err)
 	}
 	// A shim waits if it sleeps and no signal waits for it.
 	wait := func() bool {
@@ -246,8 +250,8 @@ func TestCommandsThatAreStoppedInTheirStartGoOn(t *testing.T) {
 			t.Errorf("a command that waits holds a thread:\n%s", stack)
 		}
 	}
-	if err := unix.Kill(-1, unix.SIGSTOP); err != nil { // all but PID 1, which is this one
-		t.Error(err)
+	if text, status := output(t, r, testSpec(root, "kill", "-STOP", "-1")); status != 0 { // all but itself and PID 1
+		t.Errorf("kill ends with %#x: %s", status, text)
 	}
 	surroundings.Eventually(t, "the commands go on and wait again", wait)
 	release()

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/child"
 	"kurma.io/stager/spec"
 )
 
@@ -102,29 +103,26 @@ func (l *firstProcess) close() {
 	closeAll([]*os.File{l.console, l.consoles})
 }
 
-// kill kills a process that could not become the app, and waits for its end.
-func (l *firstProcess) kill() {
-	if pid, err := l.process.Pid(); err == nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // it may already have ended
-	}
-	_, _ = l.process.Wait()
-}
-
-// started returns the running process, and first sends its terminal's master to stdio.Console.
-func (l *firstProcess) started() (spec.Running, error) {
+// follow returns the process that libcontainer has started.
+func (l *firstProcess) follow() (*child.Process, error) {
 	pid, err := l.process.Pid()
 	if err != nil {
 		return nil, err
 	}
-	if l.stdio.Terminal {
-		master, err := receiveFile(l.console)
-		if err != nil {
-			l.kill()
-			return nil, fmt.Errorf("receive terminal: %w", err)
-		}
-		l.stdio.Console <- master
+	return child.Follow(pid, func() { _, _ = l.process.Wait() }) // what libcontainer does at the end
+}
+
+// sendTerminal sends the terminal's master, if there is one, to stdio.Console.
+func (l *firstProcess) sendTerminal() error {
+	if !l.stdio.Terminal {
+		return nil
 	}
-	return &process{pid: pid, release: func() { _, _ = l.process.Wait() }}, nil
+	master, err := receiveFile(l.console)
+	if err != nil {
+		return fmt.Errorf("receive terminal: %w", err)
+	}
+	l.stdio.Console <- master
+	return nil
 }
 
 // receiveFile receives one descriptor from a socket (unix(7), SCM_RIGHTS).

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The files of the child of testdata/planned.c, and the kinds of operations in direct.h.
+// The files of the child of pid1/testdata/planned.c, and the kinds of operations in child.h.
 const (
 	plannedRoot, plannedReady, plannedFolder, plannedFile, plannedShim = 3, 4, 5, 6, 7
 	plannedFiles                                                       = 10
@@ -31,8 +31,12 @@ func compilePlanned(f *testing.F) []string {
 	if err := os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	sanitized := []string{"-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror", "-I../internal/c", "-I."}
-	sanitized = append(sanitized, "-o", planned, "testdata/planned.c", "direct.c", "shim.c", "privileges.c", "forker.c")
+	sources, err := filepath.Glob("../pid1/*.c")
+	if err != nil {
+		f.Fatal(err)
+	}
+	sanitized := []string{"-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror", "-pthread"}
+	sanitized = append(append(sanitized, "-I../internal/c", "-I../pid1", "-o", planned, "../pid1/testdata/planned.c"), sources...)
 	for _, args := range [][]string{sanitized, {"-static", "-o", harmless, source}} {
 		if out, err := exec.CommandContext(f.Context(), "gcc", args...).CombinedOutput(); err != nil {
 			f.Fatalf("%v: %s", err, out)

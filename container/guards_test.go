@@ -187,16 +187,12 @@ func TestAWorkingDirectoryOutsideTheRootIsRefused(t *testing.T) {
 	s := testSpec(root, "sleep", "1000")
 	s.Process.Capabilities = allCapabilities(t)
 	c, _ := startSleeper(t, r, s)
-	outside := exec.Command("/bin/busybox", "sleep", "1000")
-	if err := outside.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = outside.Process.Kill(), outside.Wait() }()
+	_, outside := startSleeper(t, r, testSpec(root, "sleep", "1000"))
 	cmd := rootCommand("true")
-	cmd.Dir = fmt.Sprintf("/proc/%d/root", outside.Process.Pid)
+	cmd.Dir = fmt.Sprintf("/proc/%d/root", inPod(t, outside))
 	if p, err := c.Exec(cmd, spec.Stdio{}); err == nil || !strings.Contains(err.Error(), unix.EXDEV.Error()) {
 		if err == nil {
-			_, _ = unix.Wait4(p.PID(), nil, 0, nil)
+			<-p.Done()
 		}
 		t.Errorf("error %v", err)
 	}
@@ -226,8 +222,7 @@ func terminalOutput(t *testing.T, c spec.Container, command spec.Command, stdio 
 	master := <-console
 	defer master.Close()
 	text, _ := io.ReadAll(master) // EIO is the end of a terminal
-	_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-	p.Release()
+	<-p.Done()
 	return string(text)
 }
 
@@ -270,8 +265,7 @@ func TestTheUserOwnsTheTerminalAndThePipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = unix.Wait4(started.PID(), nil, 0, nil)
-	started.Release()
+	<-started.Done()
 	if err := again.Destroy(); err != nil {
 		t.Error(err)
 	}

@@ -114,7 +114,7 @@ const maxHeaders = 64
 
 // elfInterpreter returns the contents of the segment of type PT_INTERP (elf(5)) in a program of
 // the machine's word size and byte order. The file is untrusted, and debug/elf would parse more
-// of it than PID 1 should.
+// of it than the supervisor should.
 func elfInterpreter(f io.ReaderAt, head []byte) string {
 	const (
 		class64, interp   = 2, 3

@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"kurma.io/stager/spec"
 )
 
@@ -67,8 +65,7 @@ func checkDirectory(t *testing.T, r *Runtime, c spec.Container, root, dir string
 	cmd.Dir = dir
 	if p, err := c.Exec(cmd, spec.Stdio{}); err == nil {
 		t.Error("a command starts there")
-		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-		p.Release()
+		<-p.Done()
 	} else if !strings.Contains(err.Error(), "working directory "+strconv.Quote(dir)) {
 		t.Errorf("error of a command: %v", err)
 	}
@@ -77,8 +74,7 @@ func checkDirectory(t *testing.T, r *Runtime, c spec.Container, root, dir string
 	app := containerOf(t, r, s)
 	if p, err := app.Start(spec.Stdio{}); err == nil {
 		t.Error("an app starts there")
-		_, _ = unix.Wait4(p.PID(), nil, 0, nil)
-		p.Release()
+		<-p.Done()
 	} else if !strings.Contains(err.Error(), "working directory "+strconv.Quote(dir)) {
 		t.Errorf("error of an app: %v", err)
 	}
@@ -132,10 +128,7 @@ func TestAGroupThatIsNoNumberIsRefused(t *testing.T) {
 	for _, group := range []int{-1, spec.MaxID + 1, 1 << 32} {
 		command := rootCommand("true")
 		command.SupplementaryGID = []int{group}
-		p, err := c.Exec(command, spec.Stdio{})
-		if err == nil {
-			p.Release()
-		}
+		_, err := c.Exec(command, spec.Stdio{})
 		if want := fmt.Sprintf("supplementary group %d is not a number", group); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("group %d: %v", group, err)
 		}

@@ -2,24 +2,23 @@ package container
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"testing"
 
 	"kurma.io/stager/container/containertest"
 )
 
-// The tests run as PID 1 of namespaces of their own, as the supervisor does, so
-// that whatever they mount or start is gone with them. They need root.
+// The tests run as PID 1 of namespaces of their own, so that whatever they mount or start is gone with them. The
+// pod's init is in another one below. They need root.
 func TestMain(m *testing.M) {
 	Init()
 	if len(os.Args) > 1 && os.Args[1] == "listen-probe" {
 		listenProbe(func(words ...any) { fmt.Fprintln(os.Stdout, words...) })
 		return
 	}
-	for name, probe := range map[string]func(io.Writer) error{"stopped-probe": stoppedProbe, "stop-probe": stopProbe, "kept-probe": keptProbe, "copy-probe": copyProbe, "wait-probe": waitProbe, "fill-probe": func(io.Writer) error { return fillProgram() }} {
+	for name, probe := range map[string]func() error{"fill-probe": fillProgram} {
 		if len(os.Args) > 1 && os.Args[1] == name {
-			if err := probe(os.Stdout); err != nil {
+			if err := probe(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}

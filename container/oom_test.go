@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/internal/procstat"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/tests/children"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -63,7 +63,10 @@ func TestOOMKilledIsOfTheMainProcess(t *testing.T) {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			children.AwaitZombie(t, pid)
+			surroundings.Eventually(t, "the main process has ended", func() bool {
+				stat, err := procstat.Read(pid)
+				return err != nil || stat.Ended()
+			})
 			if c.OOMKilled() {
 				t.Error("another process's death counts as the main process's")
 			}
@@ -88,14 +91,11 @@ func TestOOMKilledIsTrueAfterOtherKills(t *testing.T) {
 	}
 	awaitOtherKill(t, c)
 	gate.Close()
-	var status unix.WaitStatus
-	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	<-p.Done()
+	status := p.Status()
 	if status.Signal() != unix.SIGKILL || !c.OOMKilled() {
 		t.Errorf("status %#x, OOMKilled %v", status, c.OOMKilled())
 	}
-	p.Release()
 	if err := c.Destroy(); err != nil {
 		t.Error(err)
 	}

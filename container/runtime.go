@@ -1,6 +1,6 @@
 // Package container is the runtime that makes containers with runc's libcontainer, or directly, by forks of the
-// supervisor that do what libcontainer is configured to do. Only this package knows libcontainer: its input is a
-// spec.Spec, which is plain data, and its output a spec.Container.
+// pod's init (package pid1) that do what libcontainer is configured to do. Only this package knows libcontainer: its
+// input is a spec.Spec, which is plain data, and its output a spec.Container.
 package container
 
 import (
@@ -22,6 +22,7 @@ import (
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
 )
 
@@ -37,7 +38,8 @@ func Init() {
 // Runtime implements spec.Runtime.
 type Runtime struct {
 	log    *slog.Logger
-	cgroup string // the pod's
+	cgroup string     // the pod's
+	init   *pid1.Init // forks processes
 
 	pod     *cgroup.Pod // from Prepare on
 	filters filterCache
@@ -45,7 +47,7 @@ type Runtime struct {
 	state    string   // libcontainer's folder for each container
 	shm      string   // the pod's /dev/shm
 	exe      *os.File // this program; no container can write to it; nil for direct starts, which do not execute it again
-	direct   bool     // starts processes by forks of the supervisor
+	direct   bool     // starts apps by forks of init, not by libcontainer
 	masks    string   // what hides paths, of the direct runtime
 	landlock bool
 
@@ -60,8 +62,6 @@ type Runtime struct {
 	attributes bool       // mount_setattr(2) works
 	binding    sync.Mutex // held by openOldTree
 
-	starter   *starter      // of commands, if libcontainer starts the apps
-	forker    *forker       // otherwise
 	execLimit time.Duration // of a command's shim, and of a look at an app's files
 	looks     sync.Map      // by an app's name: a chan struct{}, see look
 
@@ -70,9 +70,10 @@ type Runtime struct {
 }
 
 // NewRuntime returns a runtime for the pod with the absolute path cgroup below
-// every mounted hierarchy. The caller must be root. The runtime changes nothing before Prepare.
-func NewRuntime(cgroup string, log *slog.Logger) *Runtime {
-	return &Runtime{cgroup: cgroup, log: log, execLimit: spec.ExecLimit, startLimit: spec.StartLimit}
+// every mounted hierarchy. init, which has begun before Prepare, is the parent of the processes. The caller must be
+// root. The runtime changes nothing before Prepare.
+func NewRuntime(cgroup string, init *pid1.Init, log *slog.Logger) *Runtime {
+	return &Runtime{cgroup: cgroup, init: init, log: log, execLimit: spec.ExecLimit, startLimit: spec.StartLimit}
 }
 
 // SelectStarts implements spec.Selectable.
@@ -80,7 +81,7 @@ func (r *Runtime) SelectStarts(name string) {
 	if r.direct = name != spec.LibcontainerStarts; !r.direct {
 		return
 	}
-	if missing := missingForDirect(); missing != nil {
+	if missing := pid1.Missing(); missing != nil {
 		r.log.Warn("apps are started by libcontainer: the kernel lacks what a direct start needs (Linux 5.12)",
 			"error", missing)
 		r.direct = false
@@ -112,15 +113,12 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
 		return err
 	}
-	if r.direct {
-		err = r.prepareDirect(dir)
-	} else {
-		err = r.prepareLibcontainer()
+	if !r.direct {
+		if err := r.prepareLibcontainer(); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	if err := watchStages(); err != nil {
+	if err := r.makeMasks(dir); err != nil {
 		return err
 	}
 	r.hierarchies = r.pod.Hierarchies(names.CgroupDir)
@@ -141,24 +139,11 @@ func (r *Runtime) prepareLibcontainer() (err error) {
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
 		return err
 	}
-	r.starter = newStarter()
 	if err := fillProgram(); err != nil {
 		return fmt.Errorf("copy the stager's program below its mount: %w", err)
 	}
 	r.exe, err = exeseal.CloneSelfExe(r.state)
 	return err
-}
-
-func (r *Runtime) prepareDirect(dir string) (err error) {
-	mounts, err := bareMounts()
-	if err != nil {
-		return fmt.Errorf("make the mount namespace that children copy: %w", err)
-	}
-	defer mounts.Close()
-	if r.forker, err = newForker(mounts); err != nil {
-		return err
-	}
-	return r.makeMasks(dir)
 }
 
 // Support implements spec.Runtime.
@@ -179,12 +164,6 @@ func (r *Runtime) Close() error {
 	if r.exe != nil {
 		errs = append(errs, r.exe.Close())
 	}
-	if r.starter != nil {
-		r.starter.close()
-	}
-	if r.forker != nil {
-		r.forker.close()
-	}
 	return errors.Join(errs...)
 }
 
@@ -200,9 +179,6 @@ func landlockABI() int {
 
 // Container implements spec.Runtime.
 func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
-	if s.UserNamespace != nil && !r.direct {
-		return nil, errors.New("only a direct start joins a user namespace, and libcontainer starts the apps here")
-	}
 	filter, err := r.filters.of(&s.Process)
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
@@ -211,7 +187,8 @@ func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	group, killed := s.Cgroup, make(chan struct{})
 	return &container{
 		killed: killed, kill: sync.OnceFunc(func() { close(killed) }),
-		runtime: r, spec: s, filter: filter, id: rand.Text(), looks: looks.(chan struct{}),
+		runtime: r, spec: s, direct: r.direct || s.UserNamespace != nil || s.OwnPIDs,
+		filter: filter, id: rand.Text(), looks: looks.(chan struct{}),
 		cgroups: sync.OnceValues(func() (cgroups.Manager, error) { return r.pod.Manager(group) }),
 	}, nil
 }

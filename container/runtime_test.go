@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ func newRuntime(t testing.TB) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	r := NewRuntime(fmt.Sprintf("/stager-test-pod-%s-%d", testRun, testCgroup.Add(1)), slog.New(slog.DiscardHandler))
+	r := NewRuntime(fmt.Sprintf("/stager-test-pod-%s-%d", testRun, testCgroup.Add(1)), initOf(t), slog.New(slog.DiscardHandler))
 	if startsDirectly() {
 		r.SelectStarts(spec.DirectStarts)
 	}
@@ -96,7 +97,7 @@ func containerOf(t testing.TB, r *Runtime, s spec.Spec) *container {
 }
 
 // output runs a container to its end and returns its output and its status.
-func output(t testing.TB, r *Runtime, s spec.Spec) (string, unix.WaitStatus) {
+func output(t testing.TB, r *Runtime, s spec.Spec) (string, syscall.WaitStatus) {
 	t.Helper()
 	c := containerOf(t, r, s)
 	defer func() {
@@ -108,13 +109,13 @@ func output(t testing.TB, r *Runtime, s spec.Spec) (string, unix.WaitStatus) {
 }
 
 // run starts a container and waits for its end.
-func run(t testing.TB, c spec.Container) (string, unix.WaitStatus) {
+func run(t testing.TB, c spec.Container) (string, syscall.WaitStatus) {
 	t.Helper()
 	return runIn(t, c, nil)
 }
 
 // runIn is run with a standard input.
-func runIn(t testing.TB, c spec.Container, stdin *os.File) (string, unix.WaitStatus) {
+func runIn(t testing.TB, c spec.Container, stdin *os.File) (string, syscall.WaitStatus) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -130,11 +131,8 @@ func runIn(t testing.TB, c spec.Container, stdin *os.File) (string, unix.WaitSta
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status unix.WaitStatus
-	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	p.Release()
+	<-p.Done()
+	status := p.Status()
 	return string(text), status
 }
 
@@ -191,9 +189,7 @@ func startSleeper(t testing.TB, r *Runtime, s spec.Spec, out ...*os.File) (spec.
 		if err := c.Kill(); err != nil {
 			t.Error(err)
 		}
-		var status unix.WaitStatus
-		_, _ = unix.Wait4(p.PID(), &status, 0, nil)
-		p.Release()
+		<-p.Done()
 		if err := c.Destroy(); err != nil {
 			t.Error(err)
 		}
@@ -202,7 +198,7 @@ func startSleeper(t testing.TB, r *Runtime, s spec.Spec, out ...*os.File) (spec.
 }
 
 // execOutput runs a command in a running container.
-func execOutput(t testing.TB, c spec.Container, cmd spec.Command) (string, unix.WaitStatus) {
+func execOutput(t testing.TB, c spec.Container, cmd spec.Command) (string, syscall.WaitStatus) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -224,11 +220,8 @@ func execOutput(t testing.TB, c spec.Container, cmd spec.Command) (string, unix.
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status unix.WaitStatus
-	if _, err := unix.Wait4(p.PID(), &status, 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	p.Release()
+	<-p.Done()
+	status := p.Status()
 	return string(text), status
 }
 
@@ -262,7 +255,7 @@ func TestExecJoinsEverything(t *testing.T) {
 		grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status
 		ls -l /proc/self/fd | grep -c -E ' [0-9]+ -> '
 		grep -E 'proc/sys|proc/keys|/sys ' /proc/self/mountinfo | cut -d' ' -f5,6`)
-	cmd.Env = append(cmd.Env, fmt.Sprintf("MAIN=%d", pid))
+	cmd.Env = append(cmd.Env, fmt.Sprintf("MAIN=%d", inPod(t, pid)))
 	text, _ := execOutput(t, c, cmd)
 	var want strings.Builder
 	for _, n := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {

@@ -1,8 +1,8 @@
 package container
 
-// #cgo CFLAGS: -Wall -Wextra -Werror -O2 -I${SRCDIR}/../internal/c
+// #cgo CFLAGS: -Wall -Wextra -Werror -O2 -I${SRCDIR}/../internal/c -I${SRCDIR}/../pid1
 // #cgo LDFLAGS: -static
-// #include "direct.h"
+// #include "child.h"
 // #include "shim.h"
 import "C"
 
@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +27,7 @@ import (
 // A program with this package is linked statically, because it is executed inside containers,
 // which may have no dynamic loader.
 //
-// libcontainer executes this program again in place of the app, from a read-only descriptor; shim.c is a
+// libcontainer executes this program again in place of the app, from a read-only descriptor; pid1/shim.c is a
 // constructor, so it takes control before the Go runtime starts. The child of a direct start calls it. It does
 // what libcontainer cannot do, or is slow to do:
 //
@@ -193,14 +192,6 @@ func (p *shimPipes) read() (step uint32, errno syscall.Errno, err error) {
 	return binary.NativeEndian.Uint32(b), syscall.Errno(binary.NativeEndian.Uint32(b[4:])), err
 }
 
-// ended waits until no process has the report's other end, and returns false if that takes longer than limit.
-func (p *shimPipes) ended(limit time.Duration) bool {
-	p.reportChild.Close()
-	_ = p.report.SetReadDeadline(time.Now().Add(limit))
-	_, err := io.Copy(io.Discard, p.report)
-	return err == nil
-}
-
 // shimStep returns the verb phrase for an error: what the shim was doing.
 func shimStep(step uint32) string {
 	if what, known := shimSteps[step]; known {
@@ -227,10 +218,10 @@ var shimSteps = map[uint32]string{ //nolint:gochecknoglobals // a table that is 
 	C.SHIM_NNP:            "set no_new_privs",
 	C.SHIM_FILTER:         "load seccomp filter",
 	C.SHIM_DUMPABLE:       "keep other processes from reading this one",
-	C.DIRECT_FILES:        "take descriptors",
-	C.DIRECT_SESSION:      "make session",
-	C.DIRECT_KEYRING:      "join session keyring",
-	C.DIRECT_LABEL:        "set SELinux label",
-	C.DIRECT_ROOT:         "enter root",
-	C.DIRECT_OWNER:        "make files as the owner of the root",
+	C.CHILD_FILES:         "take descriptors",
+	C.CHILD_SESSION:       "make session",
+	C.CHILD_KEYRING:       "join session keyring",
+	C.CHILD_LABEL:         "set SELinux label",
+	C.CHILD_ROOT:          "enter root",
+	C.CHILD_OWNER:         "make files as the owner of the root",
 }

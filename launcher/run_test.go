@@ -187,7 +187,7 @@ func TestForegroundReturnsTheExitStatus(t *testing.T) {
 	h.checkNoPods()
 }
 
-// A stager that is killed, or that its supervisor's end has ended, says nothing itself.
+// A stager that is killed, or that ends early, says nothing itself.
 func TestForegroundSaysThatTheStagerHasEnded(t *testing.T) {
 	h := newHost(t)
 	for _, test := range []struct {

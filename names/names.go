@@ -97,8 +97,8 @@ const (
 
 // Variables that the program sets for its own processes, to select their role.
 const (
-	SupervisorVariable = "_STAGER_SUPERVISOR" // the supervisor, started by waiter.c
-	ShimVariable       = "_STAGER_SHIM"       // the shim, started by package container
+	RoleVariable = "_STAGER_ROLE" // the supervisor and the init of a stager without cgo (package goinit)
+	ShimVariable = "_STAGER_SHIM" // the shim, started by package container
 )
 
 // RunNameVariable has what a message of Run begins with, in place of its name: a daemon that gives its command another

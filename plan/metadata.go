@@ -48,8 +48,8 @@ func (r PortRange) Has(port uint) bool { return port >= r.First && port-r.First 
 
 // PodUUID returns the pod's UUID: the one in the name of the pod's cgroup, if the daemon has
 // named the cgroup so, else a new one. Users can then find the pod by the UUID. cgroups is the
-// text of /proc/self/cgroup. With cgroup v2 only, the stager's first process has moved to a
-// leaf of the pod's cgroup (enter_leaf in waiter/enter.c).
+// text of /proc/self/cgroup. With cgroup v2 only, the stager has moved to a
+// leaf of the pod's cgroup (enter_leaf in pid1/enter.c).
 func PodUUID(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
 		group := strings.TrimSpace(line)

@@ -57,9 +57,8 @@ func (n Namespaces) or(c Config) Namespaces {
 	}
 }
 
-// CloneFlags returns the clone(2) flags for a supervisor in the pod's namespaces. The
-// supervisor's network namespace is the stager's, which the daemon made; for its mount
-// namespace see waiter/enter.c.
+// CloneFlags returns the clone(2) flags for the pod's init, in the pod's namespaces. The
+// network namespace is the stager's, which the daemon made.
 func (n Namespaces) CloneFlags() uintptr {
 	var flags uintptr
 	if !n.HostPID {

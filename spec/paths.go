@@ -2,15 +2,15 @@ package spec
 
 import "slices"
 
-// Masked returns the paths that an empty file or folder hides: the spec's, and those of process 1 where that is the
-// supervisor: its mounts name folders of the host and images.
+// Masked returns the paths that an empty file or folder hides: the spec's, and those of the pod's process 1. Where
+// that is not the init of package pid1, its mounts may name folders of the host and images.
 func (s *Spec) Masked() []string {
 	own := []string{"/proc/1/mountinfo", "/proc/1/mounts", "/proc/1/mountstats", "/proc/1/task"}
 	return s.protected(own, s.MaskedPaths, defaultMaskedPaths())
 }
 
-// ReadOnly returns the paths that are read-only: the spec's, and those by which user 0 could change the supervisor, as
-// by /proc/1/oom_score_adj.
+// ReadOnly returns the paths that are read-only: the spec's, and those by which user 0 could change the pod's
+// process 1, such as /proc/1/oom_score_adj.
 func (s *Spec) ReadOnly() []string {
 	return s.protected([]string{"/proc/1"}, s.ReadOnlyPaths, defaultReadOnlyPaths())
 }

@@ -9,14 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// Running is a started process, a child of the program. The reaper collects its exit status (reap.Reaper).
+// Running is a started process. Package child implements it for a child of the program. Its methods may be called by
+// several goroutines at once.
 type Running interface {
-	// PID is the process's number in the supervisor's PID namespace.
+	// PID is the process's number in the supervisor's PID namespace. Once Done is closed, the number may belong to
+	// another process.
 	PID() int
 
-	// Release frees the runtime's resources of the process. The reaper calls it once, after the process's end and
-	// before the supervisor learns of the end. Release must not start processes.
-	Release()
+	// Done is closed when the process has ended and its number is free.
+	Done() <-chan struct{}
+
+	// Status is how the process ended. It may be called once Done is closed.
+	Status() syscall.WaitStatus
+
+	// Signal sends a signal to the process, never to another process that has since got its number. It returns
+	// os.ErrProcessDone when the process has ended.
+	Signal(sig syscall.Signal) error
 }
 
 // Stdio are a process's descriptors 0, 1 and 2; nil means the container's own /dev/null, not the runtime's, whose

@@ -40,7 +40,7 @@ type Runtime interface {
 
 // The ways in which a Selectable starts processes.
 const (
-	DirectStarts       = "direct"       // by forks of the supervisor
+	DirectStarts       = "direct"       // by forks of the pod's init
 	LibcontainerStarts = "libcontainer" // by executions of libcontainer
 )
 
@@ -62,16 +62,14 @@ type Selectable interface {
 // time before Destroy, also before and during Start and after the main process's end; Destroy last, once, alone,
 // also after a failed Start or none. Several goroutines may call Exec, Kill and PIDs at once.
 //
-// Child processes: the reaper takes the status of every child of the program except those of a call of
-// reap.Reaper.Spawn under way. Runtime.Container, Start and Exec run inside Spawn. They may start helper processes,
-// but not on the program's first thread; they must reap each within two seconds of its end, and leave none except the
-// process that they return. All other methods run outside Spawn and must not start processes.
+// Child processes: nothing else in the program waits for children of a runtime. The runtime collects each child that
+// it starts, and leaves none except the process that Start or Exec returns, which it collects before Done is closed.
 //
 // Limits in time: apps can stop or kill the processes of a start (kill(2)). After StartLimit the supervisor calls
 // Kill until Start returns, and kills a process that Start still returns; Exec itself kills what it has started after
-// ExecLimit. The limits end with the exec of the program. A runtime that forks in the pod's PID namespace with
-// vfork(2), as os/exec does, also ensures that an app's SIGSTOP between fork and exec blocks only that start: package
-// container does, a runtime without cgo cannot.
+// ExecLimit. The limits end with the exec of the program. A runtime that forks into the pod's PID namespace with
+// vfork(2), as os/exec does, is itself stopped by an app's SIGSTOP between fork and exec. Children of the pod's init
+// are continued by init (package pid1).
 type Container interface {
 	// Start starts the main process, with no signal ignored or blocked, and returns after the exec of the app's
 	// program. A program that cannot be found or executed is an *ExecError. After any error no process is left.

@@ -52,15 +52,15 @@ type Spec struct {
 	UserNamespace *UserNamespace
 
 	// OwnPIDs makes a PID namespace for the container, in which the main process is 1: when it ends, the kernel kills the
-	// others. The container's /proc shows this namespace, so neither the supervisor nor other containers.
+	// others. The container's /proc shows this namespace, so neither the pod's process 1 nor other containers.
 	OwnPIDs bool
 
 	// MaskedPaths and ReadOnlyPaths are hidden or made read-only in a container that is not privileged, beside what
-	// protects process 1 where that is the supervisor. Nil is the list that Docker and containerd have.
+	// protects the pod's process 1. Nil is the list that Docker and containerd have.
 	MaskedPaths, ReadOnlyPaths []string
 
 	// HideProcesses hides every process in /proc that the reading one may not trace (proc(5), hidepid=ptraceable): the
-	// supervisor, its threads and other apps.
+	// pod's process 1 and other apps.
 	HideProcesses bool
 
 	OOMScoreAdj     int    // -1000 to 1000

@@ -26,7 +26,7 @@ func TestAppRunsInAProfileOfTheHost(t *testing.T) {
 		}}}
 	}
 	name, want := fmt.Sprintf("stager-test-%d", os.Getpid()), []plan.Fate{plan.Ignored}
-	enforces := newRuntime("", nil, slog.New(slog.DiscardHandler)).Support().AppArmor
+	enforces := newRuntime("", nil, nil, slog.New(slog.DiscardHandler)).Support().AppArmor
 	if enforces {
 		want = []plan.Fate{plan.Enforced}
 		loadProfile(t, name, "file,\ndeny /tmp/denied w,")

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// The table of the supervisor's descriptors is large from the start, see make_room_for_descriptors in supervisor.c.
+// The table of the supervisor's descriptors is large from the start, see make_room_for_descriptors in pid1/first.c.
 func TestTheSupervisorHasRoomForDescriptors(t *testing.T) {
 	t.Parallel()
 	p := launch(t, []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}}})
 	p.isReady()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.supervisor()))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}

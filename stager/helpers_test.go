@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,10 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot"
+	"kurma.io/stager/callins"
+	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/tests/surroundings"
-	"kurma.io/stager/waiter"
-	"kurma.io/stager/waiter/helper"
 )
 
 // In this file the supervisor starts helpers at a test's request, through a socket in the stager's
@@ -47,23 +47,20 @@ func withHelpers(p *testPod, _ map[string]any) {
 
 // superviseHelpers is supervise, with a server for requests.
 func superviseHelpers() error {
-	in := boot.TakeDescriptors(os.Environ())
-	line, err := waiter.TakeLine()
+	own, err := pid1.Take()
 	if err != nil {
 		return err
 	}
-	early := helper.Command{Name: "early", Args: []string{"/x"}}
-	if _, err := line.Helpers(slog.Default()).Start(context.Background(), early); err == nil {
-		return errors.New("a helper starts before the namespaces are settled")
+	in := boot.TakeDescriptors(os.Environ())
+	code, err := boot.Supervise(context.Background(), func(log *slog.Logger) boot.Parts {
+		starter := helper.Children{Log: log}
+		go serveHelpers(starter, log)
+		return partsOf(in, own, starter, log)
+	}, newSteps())
+	if err == nil && code != 0 {
+		err = &callins.ExitError{Code: code}
 	}
-	return live(context.Background(), line, func(log *slog.Logger) boot.Parts {
-		starter := line.Helpers(log)
-		go func() {
-			<-line.Settled()
-			serveHelpers(starter, log)
-		}()
-		return partsOf(in, starter, log)
-	})
+	return err
 }
 
 func serveHelpers(starter helper.Starter, log *slog.Logger) {
@@ -218,10 +215,9 @@ func TestAppsCannotReachHelpers(t *testing.T) {
 	if err != nil || strings.Contains(string(groups), names.AppsCgroup) || !strings.Contains(string(groups), p.cgroup) {
 		t.Errorf("%v; the helper is in the cgroups\n%s", err, groups)
 	}
-	supervisor, waiter := p.supervisor(), p.cmd.Process.Pid
-	for namespace, like := range map[string]int{"mnt": supervisor, "net": waiter, "ipc": waiter, "uts": waiter} {
+	for _, namespace := range []string{"mnt", "net", "ipc", "uts"} {
 		a, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pids[0], namespace))
-		b, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", like, namespace))
+		b, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", p.cmd.Process.Pid, namespace))
 		if a != b || a == "" {
 			t.Errorf("the helper's namespace is %q, want %q", a, b)
 		}
@@ -234,24 +230,31 @@ func TestAppsCannotReachHelpers(t *testing.T) {
 	}
 }
 
-// supervisor returns the PID of the pod's supervisor in the test's namespace.
-func (p *testPod) supervisor() int {
+// init returns the PID of the pod's init in the test's namespace: of the stager's children, the one that is a fork of it.
+func (p *testPod) init() int {
 	p.t.Helper()
-	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
+	stager, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid))
 	p.must(err)
-	pids := strings.Fields(string(list))
-	if len(pids) == 0 {
-		p.t.Fatalf("the stager has no supervisor:\n%s", p.messages())
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+	p.must(err)
+	for _, task := range tasks {
+		list, _ := os.ReadFile(task) // the thread may have ended
+		for _, field := range strings.Fields(string(list)) {
+			if line, err := os.ReadFile("/proc/" + field + "/cmdline"); err == nil && bytes.Equal(line, stager) {
+				pid, err := strconv.Atoi(field)
+				p.must(err)
+				return pid
+			}
+		}
 	}
-	pid, err := strconv.Atoi(pids[0])
-	p.must(err)
-	return pid
+	p.t.Fatalf("the stager has no init:\n%s", p.messages())
+	return 0
 }
 
 var sleeper = []testApp{{Name: "a", App: map[string]any{"exec": []string{"/bin/sleep", "1000"}}}}
 
-// A failed start says what is wrong, wait returns a helper's exit code, and nothing is left of a
-// helper.
+// A failed start says what is wrong, wait returns a helper's exit code, and nothing is left of
+// a helper.
 func TestAHelpersEndIsReported(t *testing.T) {
 	t.Parallel()
 	p := launch(t, sleeper, withHelpers)
@@ -273,7 +276,6 @@ func TestAHelpersEndIsReported(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
 		"success": {"exit 0", ""},
 		"failure": {"exit 7", `helper "failure" ended with exit code 7`},
-		"signal":  {"kill -9 $$", `helper "signal" ended with exit code 137`},
 		"forks":   {"$B/sleep " + seconds + " & $B/busybox setsid $B/sleep " + seconds + " & ($B/sleep " + seconds + " &); exit 3", `helper "forks" ended with exit code 3`},
 	} {
 		p.startHelper(name, test.script)
@@ -284,5 +286,5 @@ func TestAHelpersEndIsReported(t *testing.T) {
 	if left := withArgument(seconds); left != nil {
 		t.Error("a helper's own processes are left:", left)
 	}
-	p.isReady() // no guard holds the ready pipe
+	p.isReady() // no helper holds the ready pipe
 }

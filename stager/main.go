@@ -18,6 +18,7 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/callins/plain"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
 )
 
 // version is the stager's version. The Makefile sets it.
@@ -28,13 +29,17 @@ func main() {
 	os.Exit(callins.ExitCode(dispatch(os.Args), os.Stderr))
 }
 
-// dispatch selects what the program does: it is the supervisor if the supervisor's variable is set,
-// else the call-in named by the base name of argv[0] or by the first argument. With --version it prints
+// dispatch selects what the program does: it is the supervisor if the daemon has started it as the stager (package
+// pid1), else the call-in named by the base name of argv[0] or by the first argument. With --version it prints
 // its version.
 func dispatch(args []string) error {
 	ctx := context.Background()
-	if os.Getenv(names.SupervisorVariable) != "" {
-		return supervise(ctx)
+	init, err := pid1.Take()
+	if err != nil {
+		return fmt.Errorf("%s: %w", names.Program, err)
+	}
+	if init != nil {
+		return supervise(ctx, init)
 	}
 	if len(args) == 0 {
 		return errors.New(names.Program + ": no argv[0]")
@@ -44,7 +49,6 @@ func dispatch(args []string) error {
 		return callIn(ctx, plain.Streams(), args[1:])
 	}
 	if len(args) == 1 {
-		// The stager itself never gets here, see waiter/waiter.c.
 		return fmt.Errorf("%s: called as %q, want %[1]s or a call-in: %s", names.Program, args[0], commandNames())
 	}
 	if callIn, ok := known[args[1]]; ok {

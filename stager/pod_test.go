@@ -34,7 +34,7 @@ import (
 // by a call-in's name.
 func TestMain(m *testing.M) {
 	container.Init()
-	if os.Getenv(names.SupervisorVariable) != "" {
+	if len(os.Args) == 1 && filepath.Base(os.Args[0]) == names.Program {
 		if _, err := os.Stat(helperSocket + ".wanted"); err == nil {
 			os.Exit(callins.ExitCode(superviseHelpers(), os.Stderr))
 		}

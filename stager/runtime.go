@@ -5,9 +5,10 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/container"
+	"kurma.io/stager/helper"
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/unionfs"
-	"kurma.io/stager/waiter/helper"
 )
 
 // This file selects the runtime, the union file system drivers and the steps of a pod's way. A fork with another
@@ -19,8 +20,8 @@ import (
 func beContainer() { container.Init() }
 
 // newRuntime returns the runtime of a pod. cgroup is the path of the pod's cgroup.
-func newRuntime(cgroup string, _ helper.Starter, log *slog.Logger) spec.Runtime {
-	return container.NewRuntime(cgroup, log)
+func newRuntime(cgroup string, init *pid1.Init, _ helper.Starter, log *slog.Logger) spec.Runtime {
+	return container.NewRuntime(cgroup, init, log)
 }
 
 // newDrivers returns the drivers, in the order of the automatic choice.

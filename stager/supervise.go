@@ -5,37 +5,21 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
+	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
-	"kurma.io/stager/waiter"
-	"kurma.io/stager/waiter/helper"
+	"kurma.io/stager/pid1"
 )
 
-// supervise is the supervisor: the pod's PID 1, or in the host's PID namespace a child subreaper. It
-// returns when the pod has ended.
-func supervise(ctx context.Context) error {
+// supervise is the supervisor. It returns when the pod has ended.
+func supervise(ctx context.Context, init *pid1.Init) error {
 	in := boot.TakeDescriptors(os.Environ())
-	line, err := waiter.TakeLine()
-	if err != nil {
-		return fmt.Errorf("%s: %w", names.Program, err)
-	}
-	return live(ctx, line, func(log *slog.Logger) boot.Parts { return partsOf(in, line.Helpers(log), log) })
-}
-
-// partsOf returns the parts of the reference stager. The waiter starts the helpers that a driver or
-// a runtime needs.
-func partsOf(in boot.Inherited, starter helper.Starter, log *slog.Logger) boot.Parts {
-	return boot.Parts{
-		Version: version, Runtime: newRuntime(names.AppsCgroup, starter, log), Drivers: newDrivers(starter),
-		Inherited: in, CallIns: handlers,
-	}
-}
-
-// live runs the pod.
-func live(ctx context.Context, line *waiter.Line, parts func(*slog.Logger) boot.Parts) error {
-	code, err := boot.Supervise(ctx, line, parts, newSteps())
+	parts := func(log *slog.Logger) boot.Parts { return partsOf(in, init, helper.Children{Log: log}, log) }
+	code, err := boot.Supervise(ctx, parts, newSteps())
+	defer runtime.KeepAlive(in.Ready) // a start that fails closes it by the end of this process alone
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", names.Program, err)
@@ -43,4 +27,13 @@ func live(ctx context.Context, line *waiter.Line, parts func(*slog.Logger) boot.
 		return &callins.ExitError{Code: code}
 	}
 	return nil
+}
+
+// partsOf returns the parts of the reference stager. The starter starts the helpers that a driver or
+// a runtime needs.
+func partsOf(in boot.Inherited, init *pid1.Init, starter helper.Starter, log *slog.Logger) boot.Parts {
+	return boot.Parts{
+		Version: version, Runtime: newRuntime(names.AppsCgroup, init, starter, log), Drivers: newDrivers(starter),
+		Init: init, Inherited: in, CallIns: handlers,
+	}
 }

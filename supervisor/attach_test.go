@@ -233,10 +233,9 @@ func TestATerminalInterruptEndsTheApp(t *testing.T) {
 
 func TestAnAppMayBeAttachedBeforeItsStart(t *testing.T) {
 	b := newFakes(t)
-	reaper := newReaper(t)
 	for _, terminal := range []bool{false, true} {
 		gate, begun := make(chan struct{}), make(chan struct{})
-		pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{{
+		pod := start(t, Config{Grace: time.Minute, Apps: []App{{
 			Name: "app", Terminal: terminal,
 			Main: func() (spec.Container, error) {
 				close(begun)

@@ -24,7 +24,6 @@ func BenchmarkOutput(b *testing.B) {
 	for _, size := range []int{100, 4096, 65536} {
 		b.Run(fmt.Sprintf("writes of %d", size), func(b *testing.B) {
 			const total = 100_000_000
-			reaper := newReaper(b)
 			fakes := newFakes(b)
 			writer, err := crilog.Open(b.TempDir(), crilog.Options{})
 			if err != nil {
@@ -36,7 +35,7 @@ func BenchmarkOutput(b *testing.B) {
 			b.SetBytes(total)
 			before := cpu(b)
 			for b.Loop() {
-				pod := NewPod(Config{Reaper: reaper, Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+				pod := NewPod(Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 					Name: "app", Stdout: crilogStream{writer}, Main: fakes.run("/proc/self/exe"),
 				}}})
 				if code, err := pod.Run(b.Context(), func() error { return nil }); code != 0 || err != nil {

@@ -30,7 +30,7 @@ func TestChangesOfAnAppAreReported(t *testing.T) {
 		{again, "starting running ending:7 restarting starting running ending:0 exited"},
 		{missing, "starting ending:no such program exited"},
 	} {
-		t.Run(tt.want, func(t *testing.T) { // each with the one reaper of the process
+		t.Run(tt.want, func(t *testing.T) {
 			var mu sync.Mutex
 			var got []string
 			report := func(c Change) {

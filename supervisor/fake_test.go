@@ -18,7 +18,6 @@ import (
 
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
-	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/supervisor/supervisortest"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -162,12 +161,9 @@ func (r refusals) Write(message []byte) (int, error) {
 	return len(message), nil
 }
 
-// start runs a pod with a reaper of its own.
+// start runs a pod.
 func start(t *testing.T, config Config) *running {
 	t.Helper()
-	if config.Reaper == nil {
-		config.Reaper = newReaper(t)
-	}
 	if config.Log == nil {
 		config.Log = slog.New(slog.NewTextHandler(refusals{t}, nil))
 	}
@@ -209,14 +205,4 @@ func (r *running) stopped() (int, error) {
 func (r *running) wait() (int, error) {
 	<-r.done
 	return r.code, r.err
-}
-
-func newReaper(t testing.TB) *reap.Reaper {
-	t.Helper()
-	r, err := reap.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Close)
-	return r
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor/reap"
 )
 
 const (
@@ -22,7 +21,7 @@ const (
 // waitChild waits for the end of a process: by itself; by the signal request, sent with SIGCONT
 // when end.asked closes; or by SIGKILL to its whole cgroup, when end.forced closes, which
 // forced reports. The error says why that did not end it.
-func waitChild(child *reap.Child, c spec.Container, end stop, request syscall.Signal) (forced bool, err error) {
+func waitChild(child spec.Running, c spec.Container, end stop, request syscall.Signal) (forced bool, err error) {
 	asked := end.asked
 	for {
 		select {

@@ -1,7 +1,5 @@
-// Package supervisor keeps a pod's apps running as PID 1, or as a child
-// subreaper: it starts, restarts and stops them. Its package reap collects the processes
-// that end, its package output carries the apps' output to logs and attachments.
-// It knows nothing of images, file systems and namespaces, which belong to a
+// Package supervisor keeps a pod's apps running: it starts, restarts and stops them. Its package output carries the
+// apps' output to logs and attachments. It knows nothing of images, file systems and namespaces, which belong to a
 // runtime (spec.Runtime).
 package supervisor
 
@@ -15,7 +13,6 @@ import (
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // parallelStarts bounds the containers that are started at once. On two cores
@@ -33,10 +30,9 @@ var (
 	ErrNotRunning = errors.New("app is not running")
 )
 
-// Config is what a Pod is made of. Only Reaper is required.
+// Config is what a Pod is made of.
 type Config struct {
 	Apps    []App // in the pod's order; names are unique
-	Reaper  *reap.Reaper
 	Restart spec.RestartPolicy
 	Exit    spec.ExitPolicy
 	Grace   time.Duration // from SIGTERM, or App.StopSignal, to SIGKILL, the same moments for all apps; 0 for no grace
@@ -193,7 +189,7 @@ func (p *Pod) beginStop() {
 // blocks only itself.
 func (p *Pod) spawn(
 	slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (spec.Running, error),
-) (*reap.Child, error) {
+) (spec.Running, error) {
 	select {
 	case slots <- struct{}{}:
 	case <-end:
@@ -205,7 +201,7 @@ func (p *Pod) spawn(
 	if closed(end) {
 		return nil, why
 	}
-	return p.config.Reaper.Spawn(start)
+	return start()
 }
 
 // Status returns the apps' states in the pod's order. It never waits for a start.

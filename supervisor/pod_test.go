@@ -265,13 +265,12 @@ func TestHandlersRunAroundMain(t *testing.T) {
 
 func TestEveryExitCodeIsReported(t *testing.T) {
 	b := newFakes(t)
-	reaper := newReaper(t)
 	for base := 0; base < 256; base += 32 {
 		var apps []App
 		for n := base; n < base+32; n++ {
 			apps = append(apps, App{Name: fmt.Sprint("app", n), Main: b.sh(fmt.Sprint("exit ", n))})
 		}
-		pod := start(t, Config{Reaper: reaper, Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: apps})
+		pod := start(t, Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: apps})
 		if _, err := pod.wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +407,7 @@ func TestAPodWithoutAppsRunsUntilStopped(t *testing.T) {
 
 func TestAFailedReadyReportEndsThePod(t *testing.T) {
 	b := newFakes(t)
-	pod := NewPod(Config{Reaper: newReaper(t), Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
+	pod := NewPod(Config{Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
 	code, err := pod.Run(t.Context(), func() error { return errors.New("no reader") })
 	if code != 1 || err == nil {
 		t.Errorf("Run() = %d, %v", code, err)

@@ -10,7 +10,6 @@ import (
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // lastOutputLimit bounds how long the end of a main process is not reported because its last
@@ -46,7 +45,7 @@ type run struct {
 	// them only after they have seen app.run (Attach) or StateRunning (join) under app.mu.
 	streams *output.Streams
 	main    spec.Container
-	child   *reap.Child
+	child   spec.Running
 }
 
 func newRun(a *app) *run {
@@ -121,7 +120,7 @@ func stdioOf(s *output.Streams) spec.Stdio {
 // c, where not nil, is the caller's to destroy, also after an error.
 func (p *Pod) launch(
 	container func() (spec.Container, error), stdio spec.Stdio, end stop,
-) (c spec.Container, child *reap.Child, err error) {
+) (c spec.Container, child spec.Running, err error) {
 	late := false
 	begins, why := end.begins()
 	child, err = p.spawn(p.slots, p.config.StartLimit, begins, why, func() (process spec.Running, err error) {

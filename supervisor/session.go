@@ -14,7 +14,6 @@ import (
 
 	"kurma.io/stager/internal/procstat"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // Session is a command that runs in an app beside its main process, and the
@@ -22,7 +21,7 @@ import (
 // It ends with the app at the latest. Its methods may be called by
 // several goroutines at once.
 type Session struct {
-	child *reap.Child
+	child spec.Running
 	pid   int // the child's, and with it the session's number
 	log   *slog.Logger
 }
@@ -40,7 +39,7 @@ func (p *Pod) Exec(app string, cmd spec.Command, stdio spec.Stdio) (*Session, er
 	if err != nil {
 		return nil, err
 	}
-	var child *reap.Child
+	var child spec.Running
 	select {
 	case s := <-r.startCommand(cmd, stdio):
 		child, err = s.child, s.err
@@ -57,7 +56,7 @@ func (p *Pod) Exec(app string, cmd spec.Command, stdio spec.Stdio) (*Session, er
 }
 
 type startedCommand struct {
-	child *reap.Child
+	child spec.Running
 	err   error
 }
 

@@ -70,9 +70,8 @@ func TestASessionReportsItsExit(t *testing.T) {
 
 func TestExecReportsItsErrors(t *testing.T) {
 	b := newFakes(t)
-	reaper := newReaper(t)
 	gate := make(chan struct{})
-	pod := start(t, Config{Reaper: reaper, Grace: time.Minute, Apps: []App{
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{
 		{Name: "app", Main: b.sh("exec sleep 1000")},
 		{Name: "ended", Main: b.sh("exit 0"), PostStop: func() (spec.Container, error) {
 			close(gate)

@@ -10,18 +10,12 @@ import (
 
 	"kurma.io/stager/spec"
 	"kurma.io/stager/supervisor/output"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // full is a pod without apps whose slots are all taken, as by starts that hang.
 func full(t *testing.T) *Pod {
 	t.Helper()
-	reaper, err := reap.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(reaper.Close)
-	pod := NewPod(Config{Reaper: reaper})
+	pod := NewPod(Config{})
 	pod.output = output.NewCollector()
 	t.Cleanup(pod.output.Close)
 	for range parallelStarts {

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/harness"
 )
 
@@ -113,9 +112,8 @@ func TestStatusWorksAsTheDaemonCallsIt(t *testing.T) {
 	}
 }
 
-// TestAppsCannotLimitTheSupervisor: an app that could change the supervisor's limits could stop the
-// logs of all apps, and the pod.
-func TestAppsCannotLimitTheSupervisor(t *testing.T) {
+// TestAppsCannotLimitInit: an app that could change init's limits could have the kernel kill it, and with it the pod.
+func TestAppsCannotLimitInit(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	dir := b.Folder("probe", 0o755)
@@ -125,41 +123,25 @@ func TestAppsCannotLimitTheSupervisor(t *testing.T) {
 	if have := succeeds(p, "a", "/probe/probe limit-pid-1"); have != denied+denied+denied {
 		t.Errorf("a command says %q", have)
 	}
-	// Signals that the supervisor blocks count for user 0 of the machine, up to the supervisor's limit.
-	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.Supervisor()))
-	if want := fmt.Sprintf("%-25s %-20d %-20d", "Max pending signals", spec.PendingSignals, spec.PendingSignals); err != nil || !strings.Contains(string(limits), want) {
-		t.Errorf("%v; the supervisor's limits are\n%s", err, limits)
-	}
 	p.Stop()
 }
 
-// TestAppsWakeFewThreadsBySignals: only the signals that the supervisor needs have a handler, and the kernel drops SIGIO
-// but for the one thread that waits for output. Otherwise an app that sends others to all threads in a loop would keep
-// them from their work for its neighbours.
-func TestAppsWakeFewThreadsBySignals(t *testing.T) {
+// TestInitIgnoresSignals: the kernel drops what apps send, and no signal has a handler that they could keep busy.
+func TestInitIgnoresSignals(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	p := b.Up("p", harness.PodOf(suite.Shell("a", "echo up; exec sleep 1000")))
 	p.Sees("a", "up")
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.Supervisor()))
-	if err != nil || len(threads) < 2 {
-		t.Fatalf("%v: %d threads", err, len(threads))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Init()))
+	if err != nil {
+		t.Fatal(err)
 	}
-	const librarys = unix.Signal(33) // the C library's own (nptl(7))
-	var handled uint64
-	for _, s := range []unix.Signal{unix.SIGCHLD, unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, librarys} {
-		handled |= 1 << (s - 1)
-	}
-	for _, path := range threads {
-		status, err := os.ReadFile(path)
-		if err != nil {
-			continue // the thread has ended
-		}
-		if signalMask(t, status, "SigIgn")>>(unix.SIGIO-1)&1 == 0 {
-			t.Errorf("%s: SIGIO is not ignored", path)
-		}
-		if got := signalMask(t, status, "SigCgt"); got != handled {
-			t.Errorf("%s: the signals %#x have a handler, want %#x", path, got, handled)
+	bit := func(s unix.Signal) uint64 { return 1 << (s - 1) }
+	for name, want := range map[string]uint64{
+		"SigIgn": ^(bit(unix.SIGCHLD) | bit(unix.SIGKILL) | bit(unix.SIGSTOP)), "SigCgt": 0, "SigBlk": bit(unix.SIGCHLD),
+	} {
+		if got := signalMask(t, status, name); got != want {
+			t.Errorf("%s is %#x, want %#x", name, got, want)
 		}
 	}
 	p.Stop()

@@ -92,7 +92,7 @@ func TestLogsNeedNoSupervisor(t *testing.T) {
 	b := suite.NewMachine(t)
 	p := b.Up("pod", harness.PodOf(suite.Shell("app", "echo words; exec sleep 1000")))
 	p.Sees("app", "words\n")
-	supervisor, monitor := p.Supervisor(), harness.ParentOf(t, p.Stager)
+	supervisor, monitor := p.Stager, harness.ParentOf(t, p.Stager)
 	mustSignal(t, supervisor, unix.SIGSTOP)
 	if text := p.Logs("app"); text != "words\n" {
 		t.Errorf("of a stopped supervisor: %q", text)

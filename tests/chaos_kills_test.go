@@ -26,20 +26,20 @@ func (r *round) killStart() {
 	cmd := r.start(args...)
 	role := r.strike(spanStart, cmd, func() []int { return chain(cmd.Process.Pid) })
 	// In the foreground the launcher is the monitor, without which no pod lives.
-	r.clear(!detached || slices.Contains([]string{roleMonitor, roleWaiter, roleSupervisor}, role))
+	r.clear(!detached || slices.Contains([]string{roleMonitor, roleInit, roleSupervisor}, role))
 }
 
 // killPod kills a process of a pod that runs, or is being stopped.
 func (r *round) killPod(what span) {
 	p := r.Up("p", r.doc())
-	victims := []int{harness.ParentOf(r.T, p.Stager), p.Stager, p.Supervisor()}
+	victims := []int{harness.ParentOf(r.T, p.Stager), p.Stager, p.Init()}
 	var cmd *exec.Cmd
 	if what == spanStop {
 		cmd = r.start("stop", "p")
 		victims = append(victims, cmd.Process.Pid)
 	}
 	role := r.strike(what, cmd, func() []int { return victims })
-	r.clear(slices.Contains([]string{roleMonitor, roleWaiter, roleSupervisor}, role))
+	r.clear(slices.Contains([]string{roleMonitor, roleInit, roleSupervisor}, role))
 }
 
 // clear checks what a kill has left. If ended is true, the pod's processes must end by themselves.

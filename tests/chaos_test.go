@@ -74,7 +74,6 @@ type round struct {
 	chaos   *chaos
 	rng     *rand.Rand
 	storage string
-	hostPID bool // the pod is in the host's PID namespace
 }
 
 // chaosSpans are the spans of the rounds, in turn.
@@ -132,7 +131,7 @@ func (r *round) doc() harness.PodDoc {
 	doc := harness.PodOf(busy, suite.Shell("b", "echo x >/scratch/x; exec sleep 1000"))
 	doc.Volumes = []harness.VolumeDoc{{Name: "scratch", Kind: "empty"}}
 	doc.Apps[1].Mounts = []any{harness.MountDoc{Volume: "scratch", Path: "/scratch"}}
-	if r.hostPID = r.rng.IntN(4) == 0; r.hostPID {
+	if r.rng.IntN(4) == 0 {
 		doc.Isolators = []any{harness.Isolator("os/linux/namespaces", map[string]string{"pid": "host"})}
 	}
 	return doc
@@ -200,7 +199,7 @@ func (r *round) strike(what span, cmd *exec.Cmd, victims func() []int) (role str
 	if cmd == nil {
 		return role
 	}
-	if role == roleEnded || role == roleForked || role == roleFirst {
+	if role == roleEnded || role == roleForked {
 		_ = cmd.Process.Kill() // a command that may not end by itself
 	}
 	late := time.AfterFunc(harness.Patience, func() { _ = cmd.Process.Kill() })
@@ -225,7 +224,7 @@ func (r *round) killOne(pid int) (role string) {
 	return role
 }
 
-// chain returns a process and the first child of each, down to the supervisor.
+// chain returns a process and the first child of each, down to init.
 func chain(pid int) []int {
 	pids := []int{pid}
 	for len(pids) < 4 {
@@ -256,9 +255,8 @@ func childrenOf(pid int) []int {
 const (
 	roleEnded      = "ended process"
 	roleForked     = "child before its exec" // of launcher or supervisor; Go also forks one to look at the kernel's pidfds
-	roleFirst      = "first supervisor"      // of a pod in the host's PID namespace: another takes its place
 	roleSupervisor = "supervisor"
-	roleWaiter     = "waiter"
+	roleInit       = "init"
 	roleMonitor    = "monitor"
 	roleCallIn     = "call-in"
 )
@@ -272,15 +270,23 @@ func (r *round) roleOf(pid int) string {
 	}
 	self := strconv.Itoa(pid)
 	line, environ, cgroup := read(self, "cmdline"), read(self, "environ"), read(self, "cgroup")
-	_, parent, _ := strings.Cut(read(self, "status"), "\nPPid:\t")
-	parent, _, _ = strings.Cut(parent, "\n")
+	parentOf := func(pid string) string {
+		_, parent, _ := strings.Cut(read(pid, "status"), "\nPPid:\t")
+		parent, _, _ = strings.Cut(parent, "\n")
+		return parent
+	}
+	parent := parentOf(self)
 	if parent == "" {
 		return roleEnded
 	}
 	words := strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
 	isLauncher := slices.Contains(words, r.Dir)
-	isSupervisor := strings.Contains(cgroup, "/"+r.Cgroup+"/") && strings.Contains(environ, names.SupervisorVariable+"=")
-	if (isLauncher || isSupervisor) && read(parent, "cmdline") == line && read(parent, "environ") == environ {
+	isStager := strings.Contains(cgroup, "/"+r.Cgroup+"/") && len(words) == 1 && filepath.Base(words[0]) == names.Program
+	forked := read(parent, "cmdline") == line && read(parent, "environ") == environ
+	if isStager && forked && read(parentOf(parent), "cmdline") != line { // init is a fork of the supervisor
+		return roleInit
+	}
+	if (isLauncher || isStager) && forked {
 		return roleForked
 	}
 	switch {
@@ -290,19 +296,8 @@ func (r *round) roleOf(pid int) string {
 		return "launcher " + words[slices.Index(words, r.Dir)+1] // see command
 	case strings.HasPrefix(words[0], names.CallInDir):
 		return roleCallIn
-	case isSupervisor && r.hostPID && !inOwnPIDs(pid):
-		return roleFirst
-	case isSupervisor:
+	case isStager:
 		return roleSupervisor
-	case strings.Contains(cgroup, "/"+r.Cgroup+"/") && len(words) == 1 && filepath.Base(words[0]) == names.Program:
-		return roleWaiter
 	}
 	return roleEnded
-}
-
-// inOwnPIDs reports whether a process is in the test's PID namespace.
-func inOwnPIDs(pid int) bool {
-	theirs, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	own, _ := os.Readlink("/proc/self/ns/pid")
-	return theirs == own
 }

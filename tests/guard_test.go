@@ -28,8 +28,8 @@ func TestForkBombMeetsItsLimit(t *testing.T) {
 	p.Stop()
 }
 
-// The supervisor and the waiter are the OOM killer's last choice. An app cannot change the supervisor's files in /proc,
-// and they show no path of the host.
+// The supervisor and init are the OOM killer's last choice. An app cannot change init's files in /proc, and they show no
+// path of the host.
 func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	m := suite.NewMachine(t)
 	p := m.Up("guarded", harness.PodOf(suite.Shell("a", `cd /proc/1
@@ -48,7 +48,7 @@ func TestSupervisorsFilesAreOutOfReach(t *testing.T) {
 	if !mayLowerOOMScore() {
 		want = "0\n"
 	}
-	for name, pid := range map[string]int{"supervisor": p.Supervisor(), "waiter": p.Stager} {
+	for name, pid := range map[string]int{"supervisor": p.Stager, "init": p.Init()} {
 		score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 		if err != nil || string(score) != want {
 			t.Errorf("the %s's oom_score_adj is %q, %v; want %q", name, score, err, want)

@@ -23,7 +23,7 @@ type victim struct {
 func victims() []victim {
 	return []victim{
 		{"stager", func(b *harness.Machine) int { return b.OnlyPod().Stager }},
-		{"supervisor", func(b *harness.Machine) int { return b.OnlyPod().Supervisor() }},
+		{"init", func(b *harness.Machine) int { return b.OnlyPod().Init() }},
 		{"monitor", func(b *harness.Machine) int { return b.Monitor() }},
 	}
 }
@@ -126,7 +126,7 @@ func TestNothingSurvivesAKill(t *testing.T) {
 }
 
 // An app that locks the pipe of its output for ever, which the kernel has to close before the supervisor can end, holds
-// up the pod's end neither when the supervisor is killed nor when the waiter is.
+// up the pod's end neither when the supervisor is killed nor when the init is.
 func TestAnAppThatLocksItsOutputIsKilledWithItsPod(t *testing.T) {
 	t.Parallel()
 	for _, v := range victims() {
@@ -140,8 +140,8 @@ func TestAnAppThatLocksItsOutputIsKilledWithItsPod(t *testing.T) {
 				text, _ := os.ReadFile(call) // nothing of a running process
 				return strings.HasPrefix(string(text), fmt.Sprintf("%d ", unix.SYS_SENDFILE))
 			})
-			// The host may have stopped the supervisor.
-			if err := errors.Join(unix.Kill(p.Supervisor(), unix.SIGSTOP), unix.Kill(v.find(m), unix.SIGKILL)); err != nil {
+			// The host may have stopped init.
+			if err := errors.Join(unix.Kill(p.Init(), unix.SIGSTOP), unix.Kill(v.find(m), unix.SIGKILL)); err != nil {
 				t.Fatal(err)
 			}
 			harness.Eventually(t, "all processes are gone", func() bool { return len(m.Processes()) == 0 })

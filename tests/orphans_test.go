@@ -41,7 +41,7 @@ func usageOf(t *testing.T, pid int) usage {
 	return usage{field("RssAnon"), len(fds), field("Threads")}
 }
 
-// These are limits of what the supervisor may use in addition, however many orphans or commands there were: Go's
+// These are limits of what the supervisor or init may use in addition, however many orphans or commands there were: Go's
 // heap and threads follow the load for a while.
 const (
 	moreMemory      = 8 << 10 // KiB
@@ -49,24 +49,24 @@ const (
 	moreDescriptors = 4 // what the supervisor opens when it needs it first
 )
 
-// checkFlat compares the supervisor's usage with an earlier one. A descriptor of a command that has just
+// checkFlat compares a process's usage with an earlier one. A descriptor of a command that has just
 // ended may still be open.
-func checkFlat(p *harness.Pod, what string, before usage) {
+func checkFlat(p *harness.Pod, pid int, what string, before usage) {
 	p.T.Helper()
 	var after usage
-	surroundings.Eventually(p.T, "descriptors and threads of the supervisor after "+what, func() bool {
-		after = usageOf(p.T, p.Supervisor())
+	surroundings.Eventually(p.T, "descriptors and threads after "+what, func() bool {
+		after = usageOf(p.T, pid)
 		return after.descriptors <= before.descriptors+moreDescriptors && after.threads <= before.threads+moreThreads
 	})
 	p.T.Logf("after %s: %+v, before %+v", what, after, before)
 	if after.anonymous > before.anonymous+moreMemory {
-		p.T.Errorf("after %s the supervisor uses %d KiB, before %d KiB", what, after.anonymous, before.anonymous)
+		p.T.Errorf("after %s process %d uses %d KiB, before %d KiB", what, pid, after.anonymous, before.anonymous)
 	}
 }
 
-// An app leaves ORPHANS (20,000) orphans to the supervisor, which collects them all and needs no more memory,
+// An app leaves ORPHANS (20,000) orphans to init, which collects them all and needs no more memory,
 // descriptors or threads than before.
-func TestOrphansCostTheSupervisorNothing(t *testing.T) {
+func TestOrphansCostInitNothing(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	count := number(t, "ORPHANS", 20_000)
@@ -78,15 +78,16 @@ func TestOrphansCostTheSupervisorNothing(t *testing.T) {
 	goOn := b.SignalPipe(dir + "/go")
 	p := b.Up("p", harness.PodOf(suite.Shell("a", script)).HostVolume("sync", dir, "/sync"))
 	up.Line()
-	before := usageOf(t, p.Supervisor())
+	init := p.Init()
+	before := usageOf(t, init)
 	if _, err := goOn.File.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	up.LineWithin(harness.Patience + time.Duration(count)*10*time.Millisecond)
 	t.Logf("%d orphans in %s", count, time.Since(began))
-	harness.Eventually(t, "no zombie is left", func() bool { return len(childrenOf(p.Supervisor())) == 1 })
-	checkFlat(p, fmt.Sprintf("%d orphans", count), before)
+	harness.Eventually(t, "no zombie is left", func() bool { return len(childrenOf(init)) == 1 })
+	checkFlat(p, init, fmt.Sprintf("%d orphans", count), before)
 	p.Stop()
 }
 
@@ -97,12 +98,12 @@ func TestCommandsCostTheSupervisorNothing(t *testing.T) {
 	b := suite.NewMachine(t)
 	p := b.Up("p", harness.PodOf(suite.Shell("a", "while :; do sleep 1000; done")))
 	runMany(p, 100) // Go's heap and threads grow with the first ones
-	before := usageOf(t, p.Supervisor())
+	before := usageOf(t, p.Stager)
 	count := number(t, "RUNS", 200)
 	began := time.Now()
 	runMany(p, count)
 	t.Logf("%d commands in %s", count, time.Since(began))
-	checkFlat(p, fmt.Sprintf("%d commands", count), before)
+	checkFlat(p, p.Stager, fmt.Sprintf("%d commands", count), before)
 	p.Stop()
 }
 

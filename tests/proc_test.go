@@ -22,10 +22,9 @@ func probeProc(out io.Writer) error {
 	return nil
 }
 
-// By the numbers of the supervisor's threads, /proc has files that no mask can hide, because threads come and go. An
-// app reads and changes nothing in them but what is harmless, user 0 and others. This test fails for a file that a new
-// kernel has.
-func TestTheSupervisorsThreadsAreGuardedInProc(t *testing.T) {
+// An app reads and changes nothing in the files of init's thread in /proc but what is harmless, user 0 and others. This
+// test fails for a file that a new kernel has.
+func TestInitsFilesInProcAreHarmless(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	dir := b.Folder("probe", 0o755)
@@ -39,7 +38,7 @@ func TestTheSupervisorsThreadsAreGuardedInProc(t *testing.T) {
 			t.Errorf("user %s: exit status %d: %s", user, code, out)
 		}
 		if harmful := hostile.Harmful(lines, user == "0"); len(harmful) > 0 {
-			t.Errorf("user %s can do with files of the supervisor: %q", user, harmful)
+			t.Errorf("user %s can do with files of init: %q", user, harmful)
 		}
 		if out, code := run(p, "hiding", settings{Exec: []string{"/probe/probe", "proc"}, User: user, Group: user}); code != 0 || out != "" {
 			t.Errorf("user %s in an app that hides processes: exit status %d: %s", user, code, out)

@@ -31,11 +31,11 @@ func checkUsers(t *testing.T, driver string) {
 	script := `cat /proc/self/uid_map | tr -s ' '; for f in / /etc/hosts /etc/resolv.conf /bin/busybox /dev/null /volume /empty; do stat -c "%n %u:%g" $f; done
 touch /volume/mine /empty/mine; chown 33:44 /volume/mine
 echo hello >/bin/new && chown 5:6 /bin/new && mv /bin/new /etc/moved && stat -c "%n %u:%g" /etc/moved
-kill -9 1 2>&1; (echo 1000 >/proc/2/oom_score_adj) 2>&1; (mknod /node c 1 3) 2>&1; (mount -t tmpfs none /tmp) 2>&1
+kill -9 1 2>&1; (echo 1000 >/proc/1/oom_score_adj) 2>&1; (mknod /node c 1 3) 2>&1; (mount -t tmpfs none /tmp) 2>&1
 (echo served | timeout 10 nc -l -p 80 &) ; for i in 1 2 3 4 5 6 7 8 9; do nc 127.0.0.1 80 2>/dev/null && break; sleep 0.1; done
 exec sleep 1000`
 	want := " 0 700000 65536\n/ 0:0\n/etc/hosts 0:0\n/etc/resolv.conf 0:0\n/bin/busybox 0:0\n/dev/null 0:0\n/volume 33:33\n/empty 3:4\n/etc/moved 5:6\n" +
-		"sh: can't kill pid 1: Operation not permitted\n/bin/sh: can't create /proc/2/oom_score_adj: Permission denied\n" +
+		"sh: can't kill pid 1: Operation not permitted\n/bin/sh: can't create /proc/1/oom_score_adj: Read-only file system\n" +
 		"mknod: /node: Operation not permitted\nmount: permission denied (are you root?)\nserved\n"
 	filled := suite.Shell("filled", `stat -c "%u:%g" /bin /bin/busybox; touch /bin/new && echo new`)
 	app := suite.Shell("a", script)

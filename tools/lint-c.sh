@@ -4,7 +4,7 @@
 # constructors recognize the program's part with a C library that passes them no arguments.
 set -eu
 cd "$(dirname "$0")/.."
-files=$(git ls-files 'waiter/*.c' 'container/*.c' 'callins/plain/*.c' ':!container/testdata')
+files=$(git ls-files 'pid1/*.c' 'callins/plain/*.c' ':!pid1/testdata')
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' HUP INT TERM # dash runs no trap of EXIT when a signal ends it
@@ -21,10 +21,10 @@ cppcheck -Iinternal/c --quiet --enable=warning,style,performance,portability --s
 headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"
 cat >"$dir/main.c" <<'END'
 #include <stdio.h>
-#include <stdlib.h>
+int first_channel(void);
 int main(void)
 {
-	puts(getenv("_STAGER_SUPERVISOR") ? "supervisor" : "main");
+	puts(first_channel() >= 0 ? "supervisor" : "main");
 	return 0;
 }
 END
@@ -36,7 +36,6 @@ is() {
 is '"stager run"' main "$("$dir/stager" run)"
 is 'the shim without a plan' '' "$(_STAGER_SHIM=77 "$dir/stager" 2>&1 || true)"
 if [ "$(id -u)" = 0 ]; then
-	# The waiter executes the program again, as its supervisor. It must not find a cgroup
-	# to make its own in.
+	# It must not find a cgroup to make its own in.
 	is '"stager"' supervisor "$(unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd "$1" && ./stager' sh "$dir")"
 fi

@@ -61,8 +61,8 @@ const stagerTasks = 128
 // stagerMemory is how many bytes apps leave to the stager likewise: five times what it uses at rest, because apps make
 // it use more, as by requests to the metadata service, which bounds their memory. Slow attachments can take more than
 // that (package supervisor/output). Apps that use up their memory reach their own limit first, and the kernel then
-// looks among them for a process to kill: not at the supervisor, whose oom_score_adj an app of user 0 can raise by the
-// number of one of its threads (/proc/TID).
+// looks among them for a process to kill: not at the supervisor, nor at init, whose oom_score_adj an app of user 0 that
+// mounts another /proc can raise.
 const stagerMemory = 16 << 20
 
 // leaveRoomForStager lowers the limits of tasks and memory of the pod's cgroup below those of the cgroups around it

@@ -134,7 +134,7 @@ func ownCgroupOnly(b *bench) {
 		mount -t cgroup2 none /tmp/v2 2>/dev/null
 		find /sys/fs/cgroup /tmp -name cgroup.procs -exec cat {} + | grep -x %d
 		find /sys/fs/cgroup /tmp -mindepth 1 -type d -name '*-*'
-		umount /tmp/v1 /tmp/v2 2>/dev/null; true`, other.main.PID())
+		umount /tmp/v1 /tmp/v2 2>/dev/null; true`, b.inPod(other.main.PID()))
 	b.wantBoth(s, script, "/\n")
 }
 

@@ -16,13 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // timeLimit limits each wait of a case: a case that hangs fails.
 const timeLimit = time.Minute
 
-// bench is what one case works with: a prepared runtime, a root with busybox, and a reaper. At the
+// bench is what one case works with: a prepared runtime, and a root with busybox. At the
 // end of the case no process may be left.
 type bench struct {
 	t       testing.TB
@@ -31,7 +30,6 @@ type bench struct {
 	root    string
 	cgroup  string // the pod's
 	runtime spec.Runtime
-	reaper  *reap.Reaper
 	names   int
 }
 
@@ -43,10 +41,6 @@ func newBench(t testing.TB, newRuntime func(cgroup string) spec.Runtime) *bench 
 	b.root = filepath.Join(b.dir, "root")
 	b.cgroup = "/containertest-" + strings.ToLower(rand.Text()[:10])
 	b.makeRoot()
-	reaper, err := reap.New()
-	must(t, err)
-	t.Cleanup(reaper.Close)
-	b.reaper = reaper
 	b.runtime = b.prepare(b.cgroup, spec.Resources{})
 	must(t, b.runtime.MakePod())
 	return b
@@ -133,17 +127,12 @@ func command(args ...string) spec.Command {
 type app struct {
 	b    *bench
 	c    spec.Container
-	main *reap.Child
+	main spec.Running
 }
 
 // container makes a container of the bench's runtime.
-func (b *bench) container(s spec.Spec) (c spec.Container, err error) {
-	// Spawn expects a process; it is not an error here that none exists yet.
-	_, _ = b.reaper.Spawn(func() (spec.Running, error) {
-		c, err = b.runtime.Container(s)
-		return nil, errors.New("no process yet")
-	})
-	return c, err
+func (b *bench) container(s spec.Spec) (spec.Container, error) {
+	return b.runtime.Container(s)
 }
 
 // try starts a container. After an error it destroys the container, and checks that nothing is
@@ -153,7 +142,7 @@ func (b *bench) try(s spec.Spec, stdio spec.Stdio) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	main, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(stdio) })
+	main, err := c.Start(stdio)
 	if err == nil {
 		return &app{b: b, c: c, main: main}, nil
 	}
@@ -202,13 +191,35 @@ func (a *app) kill() error {
 }
 
 // wait waits for a process's end.
-func wait(child *reap.Child) (syscall.WaitStatus, error) {
+func wait(child spec.Running) (syscall.WaitStatus, error) {
 	select {
 	case <-child.Done():
 		return child.Status(), nil
 	case <-time.After(timeLimit):
 		return 0, fmt.Errorf("process %d does not end", child.PID())
 	}
+}
+
+// init returns the parent of commands: the pod's init, or this program.
+func (b *bench) init() int {
+	b.t.Helper()
+	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
+	cmd, err := a.tryExec(command("sleep", "1000"), spec.Stdio{})
+	must(b.t, err)
+	return parent(cmd.PID())
+}
+
+// inPod returns a process's number in the pod's PID namespace, of its number here.
+func (b *bench) inPod(pid int) int {
+	b.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(b.t, err)
+	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	numbers := strings.Fields(line) // of this namespace, and of those below it
+	number, err := strconv.Atoi(numbers[min(1, len(numbers)-1)])
+	must(b.t, err)
+	return number
 }
 
 // result is a process's output to stdout and stderr, and its exit status.
@@ -219,7 +230,7 @@ type result struct {
 
 // collect starts a process with a pipe, and returns when the process has ended and every process
 // has closed the pipe.
-func collect(start func(spec.Stdio) (*reap.Child, error)) (r result, err error) {
+func collect(start func(spec.Stdio) (spec.Running, error)) (r result, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return r, err
@@ -241,7 +252,7 @@ func collect(start func(spec.Stdio) (*reap.Child, error)) (r result, err error) 
 // tryRun runs a container to its end, and destroys it.
 func (b *bench) tryRun(s spec.Spec) (result, error) {
 	var a *app
-	r, err := collect(func(stdio spec.Stdio) (child *reap.Child, err error) {
+	r, err := collect(func(stdio spec.Stdio) (child spec.Running, err error) {
 		if a, err = b.try(s, stdio); err == nil {
 			child = a.main
 		}
@@ -261,14 +272,14 @@ func (b *bench) run(s spec.Spec) result {
 }
 
 // tryExec starts a command.
-func (a *app) tryExec(cmd spec.Command, stdio spec.Stdio) (*reap.Child, error) {
-	return a.b.reaper.Spawn(func() (spec.Running, error) { return a.c.Exec(cmd, stdio) })
+func (a *app) tryExec(cmd spec.Command, stdio spec.Stdio) (spec.Running, error) {
+	return a.c.Exec(cmd, stdio)
 }
 
 // exec runs a command to its end.
 func (a *app) exec(cmd spec.Command) result {
 	a.b.t.Helper()
-	r, err := collect(func(stdio spec.Stdio) (*reap.Child, error) { return a.tryExec(cmd, stdio) })
+	r, err := collect(func(stdio spec.Stdio) (spec.Running, error) { return a.tryExec(cmd, stdio) })
 	must(a.b.t, err)
 	return r
 }

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/internal/procstat"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor/reap"
 )
 
 // Start, Exec, PIDs, Kill, Destroy.
@@ -134,24 +134,34 @@ func (b *bench) wantNamed(how, value string, err error) {
 }
 
 func onlyTheProcess(b *bench) {
+	before := children(os.Getpid())
 	a := b.start(b.spec("sleep", "1000"), spec.Stdio{})
 	cmd, err := a.tryExec(command("sleep", "1000"), spec.Stdio{})
 	must(b.t, err)
 	want := []int{a.main.PID(), cmd.PID()}
 	slices.Sort(want)
-	b.eventually("the main process and the command are the only children", func() bool { return slices.Equal(children(), want) })
+	b.eventually("the main process and the command are the only children", func() bool {
+		now := children(os.Getpid(), parent(want[0]), parent(want[1]))
+		return slices.Equal(slices.DeleteFunc(now, func(pid int) bool { return slices.Contains(before, pid) }), want)
+	})
 }
 
-// children returns the PIDs of this program's child processes, sorted.
-func children() []int {
+// parent returns the process's parent.
+func parent(pid int) int {
+	stat, err := procstat.Read(pid)
+	if err != nil {
+		return -1
+	}
+	return stat.Parent
+}
+
+// children returns the processes whose parents have these numbers, but for these, sorted.
+func children(parents ...int) []int {
 	var out []int
 	folders, _ := filepath.Glob("/proc/[0-9]*")
 	for _, folder := range folders {
-		stat, _ := os.ReadFile(folder + "/stat")
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		fields := strings.Fields(rest)
-		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
-			pid, _ := strconv.Atoi(filepath.Base(folder))
+		pid, _ := strconv.Atoi(filepath.Base(folder))
+		if slices.Contains(parents, parent(pid)) && !slices.Contains(parents, pid) {
 			out = append(out, pid)
 		}
 	}
@@ -223,7 +233,7 @@ func killDuringStart(b *bench) {
 			}
 		}
 	})
-	main, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) })
+	main, err := c.Start(spec.Stdio{})
 	close(started)
 	killing.Wait()
 	must(b.t, killed)
@@ -270,7 +280,7 @@ func commandsAtOnce(b *bench) {
 	var all sync.WaitGroup
 	for i := range errs {
 		all.Go(func() {
-			r, err := collect(func(stdio spec.Stdio) (*reap.Child, error) {
+			r, err := collect(func(stdio spec.Stdio) (spec.Running, error) {
 				return a.tryExec(command("echo", strconv.Itoa(i)), stdio)
 			})
 			if err == nil && r.text != strconv.Itoa(i)+"\n" {

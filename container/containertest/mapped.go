@@ -132,7 +132,7 @@ func keepUserNamespace(users *spec.UserNamespace) error {
 	}
 	err = errors.Join(err, unix.Mount(file, users.Path, "", unix.MS_BIND, ""))
 	_ = child.Kill()
-	_, _ = child.Wait() // or the suite's reaper has
+	_, _ = child.Wait()
 	return err
 }
 

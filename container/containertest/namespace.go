@@ -19,18 +19,25 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/surroundings"
 )
 
 const inNamespace = "CONTAINERTEST_NAMESPACE"
 
-// Main runs m's tests as PID 1 of new namespaces, like a supervisor, and exits with their result.
+// Main runs m's tests as PID 1 of new namespaces, and exits with their result.
 // The tests' mounts and processes end with the namespaces. Main needs root: without it,
 // it exits 1, or with -short 0.
 //
 // In a container of the suite, Main is a program that tries to read other processes. For that the
 // test program must be linked statically.
 func Main(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == reachCommand {
+		reach()
+		os.Exit(0)
+	}
 	if len(os.Args) == 3 && os.Args[1] == probeCommand {
 		probe(os.Args[2])
 		os.Exit(0)
@@ -49,6 +56,9 @@ func Main(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// Inside reports whether this process is the one that runs the tests.
+func Inside() bool { return os.Getenv(inNamespace) != "" }
 
 // outside runs the test program again in new namespaces.
 func outside() int {
@@ -69,7 +79,18 @@ func outside() int {
 	return cmd.ProcessState.ExitCode()
 }
 
+// lowQueueBytes is the tests' soft limit of RLIMIT_MSGQUEUE.
+const lowQueueBytes = spec.MessageQueueBytes / 2
+
 func prepareInside() error {
+	var queues unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &queues); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	queues.Cur = lowQueueBytes
+	if err := unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &queues); err != nil {
+		return os.NewSyscallError("setrlimit", err)
+	}
 	if err := syscall.Mount("", "/", "", syscall.MS_SLAVE|syscall.MS_REC, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

@@ -78,7 +78,7 @@ func podLimits(b *bench) {
 	s.Cgroup = cgroup + "/app"
 	c, err := r.Container(s)
 	must(b.t, err)
-	child, err := b.reaper.Spawn(func() (spec.Running, error) { return c.Start(spec.Stdio{}) })
+	child, err := c.Start(spec.Stdio{})
 	must(b.t, err)
 	if status, err := wait(child); err != nil || status.Signal() != syscall.SIGKILL {
 		b.t.Errorf("an app that exceeds the pod's memory ends with status %#x, %v", status, err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 func processCases() []testCase {
@@ -73,7 +73,9 @@ func environment(b *bench) {
 
 // signals checks that an app does not inherit the signals that the supervisor ignores or blocks.
 func signals(b *bench) {
-	defer supervisor.IgnoreSignals()()
+	ignored := []os.Signal{unix.SIGHUP, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.Signal(40)}
+	signal.Ignore(ignored...)
+	defer signal.Reset(ignored...)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	blocked := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGIO - 1)}}
@@ -132,31 +134,23 @@ func noNewPrivileges(b *bench) {
 
 // perUserLimits checks the limits of what the kernel counts for a user: an app must not take what the user's other
 // processes need, including the host's processes. A limit of the caller's that is lower stays.
+// perUserLimits checks the limits of what the kernel counts for a user of the whole machine: a soft limit that is lower
+// already stays (Main).
 func perUserLimits(b *bench) {
-	limited := func(signals, bytes uint64) {
-		b.t.Helper()
-		b.wantBoth(b.spec(), "exec sed -n -E 's/^Max (pending signals|msgqueue size) +([0-9]+) +([0-9]+) .*/\\1 \\2 \\3/p' /proc/self/limits",
-			fmt.Sprintf("pending signals %d %d\nmsgqueue size %d %d\n", signals, spec.PendingSignals, bytes, spec.MessageQueueBytes))
-	}
-	own := map[int]uint64{unix.RLIMIT_SIGPENDING: 2 * spec.PendingSignals, unix.RLIMIT_MSGQUEUE: 2 * spec.MessageQueueBytes}
-	for resource, least := range own {
-		var before unix.Rlimit
-		must(b.t, unix.Getrlimit(resource, &before))
-		defer func() { must(b.t, unix.Setrlimit(resource, &before)) }()
-		own[resource] = max(before.Max, least) // no more than is needed: to raise it takes CAP_SYS_RESOURCE
-		must(b.t, unix.Setrlimit(resource, &unix.Rlimit{Cur: own[resource], Max: own[resource]}))
-	}
-	limited(spec.PendingSignals, spec.MessageQueueBytes)
-	for resource, hard := range own {
-		must(b.t, unix.Setrlimit(resource, &unix.Rlimit{Cur: 500, Max: hard}))
-	}
-	limited(500, 500)
+	b.wantBoth(b.spec(), "exec sed -n -E 's/^Max (pending signals|msgqueue size) +([0-9]+) +([0-9]+) .*/\\1 \\2 \\3/p' /proc/self/limits",
+		fmt.Sprintf("pending signals %d %[1]d\nmsgqueue size %d %d\n", spec.PendingSignals, lowQueueBytes, spec.MessageQueueBytes))
 }
 
+// namespaces checks that apps and commands share the pod's namespaces, of which some are the caller's.
 func namespaces(b *bench) {
 	var want strings.Builder
+	other := b.start(b.spec("sleep", "1000"), spec.Stdio{}).main.PID()
 	for _, name := range []string{"pid", "ipc", "uts", "net", "user"} {
-		link, err := os.Readlink("/proc/self/ns/" + name)
+		pid := other
+		if name == "net" || name == "user" {
+			pid = os.Getpid()
+		}
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
 		must(b.t, err)
 		if name == "user" && b.users() != "" {
 			link = b.users()
@@ -187,7 +181,7 @@ func commandSurroundings(b *bench) {
 	if !strings.Contains(string(cgroups), s.Cgroup+"\n") {
 		b.t.Errorf("the app is not in %s:\n%s", s.Cgroup, cgroups)
 	}
-	script := fmt.Sprintf("for n in mnt pid cgroup; do readlink /proc/self/ns/$n; done; cmp /proc/self/cgroup /proc/%d/cgroup", a.main.PID())
+	script := fmt.Sprintf("for n in mnt pid cgroup; do readlink /proc/self/ns/$n; done; cmp /proc/self/cgroup /proc/%d/cgroup", b.inPod(a.main.PID()))
 	a.wantExec(command("sh", "-c", script), want.String())
 }
 
@@ -209,13 +203,12 @@ func ownPIDs(b *bench) {
 		must(b.t, err)
 		fmt.Fprintln(&want, link)
 	}
-	own, err := os.Readlink("/proc/self/ns/pid")
-	must(b.t, err)
-	if strings.Contains(want.String(), own) {
-		b.t.Error("the app is in the caller's PID namespace")
+	pods := b.run(b.sh("readlink /proc/self/ns/pid")).text
+	if strings.Contains(want.String(), pods) {
+		b.t.Error("the app is in the pod's PID namespace")
 	}
 	a.wantExec(command("sh", "-c", "for n in mnt pid cgroup; do readlink /proc/self/ns/$n; done; cat /proc/self/oom_score_adj"), want.String()+"77\n")
-	b.wantRun(b.sh("readlink /proc/self/ns/pid"), own+"\n") // the next start is in the caller's again
+	b.wantRun(b.sh("readlink /proc/self/ns/pid"), pods) // the next start is in the pod's again
 	a.wantExec(command("sh", "-c", "(sleep 0.01 &); kill -0 1 && echo alive"), "alive\n")
 	must(b.t, unix.Kill(a.main.PID(), unix.SIGTERM))
 	if status, err := wait(a.main); err != nil || status.ExitStatus() != 3 {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor/reap"
 	"kurma.io/stager/tests/hostile"
 )
 
@@ -102,12 +101,12 @@ func closedStarts(b *bench, capabilities ...string) {
 	for _, user := range []string{"0", "1000"} {
 		look := func(pid int) {
 			for _, w := range walkers {
-				w.wantHarmless("a start of user "+user, pid)
+				w.wantHarmless("a start of user "+user, b.inPod(pid))
 			}
 		}
 		s := b.spec(heldProgram)
 		s.Process.User, s.Process.Group = user, user
-		b.held(s.Cgroup, look, func() (*reap.Child, error) {
+		b.held(s.Cgroup, look, func() (spec.Running, error) {
 			a, err := b.try(s, spec.Stdio{})
 			if err != nil {
 				return nil, err
@@ -118,7 +117,7 @@ func closedStarts(b *bench, capabilities ...string) {
 		cmd := command(heldProgram)
 		cmd.User, cmd.Group = user, user
 		for _, around := range walkers {
-			b.held(around.cgroup, look, func() (*reap.Child, error) { return around.tryExec(cmd, spec.Stdio{}) })
+			b.held(around.cgroup, look, func() (spec.Running, error) { return around.tryExec(cmd, spec.Stdio{}) })
 		}
 	}
 }
@@ -126,7 +125,7 @@ func closedStarts(b *bench, capabilities ...string) {
 const heldProgram = "/held/true"
 
 // held has a start wait before its exec of heldProgram, in a cgroup, and calls look meanwhile with the PID that waits.
-func (b *bench) held(cgroup string, look func(pid int), start func() (*reap.Child, error)) {
+func (b *bench) held(cgroup string, look func(pid int), start func() (spec.Running, error)) {
 	b.t.Helper()
 	must(b.t, os.MkdirAll(filepath.Join(b.root, filepath.Dir(heldProgram)), 0o755))
 	b.copy("/bin/busybox", heldProgram)
@@ -136,7 +135,7 @@ func (b *bench) held(cgroup string, look func(pid int), start func() (*reap.Chil
 	_, err = unix.FcntlInt(program.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	must(b.t, err)
 	type started struct {
-		child *reap.Child
+		child spec.Running
 		err   error
 	}
 	result := make(chan started, 1)

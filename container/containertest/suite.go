@@ -22,7 +22,7 @@ type Unmet = conformance.Unmet
 func Run(t *testing.T, who string, newRuntime func(cgroup string) spec.Runtime, unmet Unmet) {
 	t.Helper()
 	var list []conformance.Case
-	for _, c := range slices.Concat(lifeCases(), podCases(), stdioCases(), userCases(), processCases(), filterCases(), fileCases(), cgroupCases(), apartCases(), neighbourCases()) {
+	for _, c := range slices.Concat(lifeCases(), podCases(), stdioCases(), userCases(), processCases(), filterCases(), fileCases(), cgroupCases(), apartCases(), outsideCases(), neighbourCases()) {
 		list = append(list, conformance.Case{Name: c.name, Run: func(t testing.TB) { c.run(newBench(t, newRuntime)) }})
 	}
 	list = append(list, conformance.Case{Name: "a user namespace of the app's own", Run: func(t testing.TB) {

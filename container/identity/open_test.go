@@ -43,7 +43,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// A line of an image's file, however long, takes a few KiB of PID 1's memory.
+// A line of an image's file, however long, takes a few KiB of the supervisor's memory.
 func TestLongLinesTakeLittleMemory(t *testing.T) {
 	const most = 64 << 10
 	for name, line := range map[string]string{

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	goruntime "runtime" // the example has a type of that name
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/child"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/supervisor"
 )
 
 // execLimit bounds the time from crun's end to the execution of the program.
@@ -66,8 +67,7 @@ func executeCrun(score string, cgroups []string) error {
 	}
 	// Signals that the supervisor ignores are ignored still; one that is caught has its
 	// default action again after execve(2).
-	supervisor.IgnoreSignals()()
-	for sig := unix.Signal(1); sig < 32; sig++ {
+	for sig := unix.Signal(1); sig <= 64; sig++ {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
@@ -77,7 +77,15 @@ func executeCrun(score string, cgroups []string) error {
 
 // call calls crun to start a process, and returns the process once it has executed program. files are the process's
 // from 3 on.
-func (c *container) call(stdio spec.Stdio, files []*os.File, program string, args ...string) (_ spec.Running, err error) {
+func (c *container) call(stdio spec.Stdio, files []*os.File, program string, args ...string) (spec.Running, error) {
+	p, err := c.runtime.family.await(func() (*child.Process, error) { return c.start(stdio, files, program, args...) })
+	if err != nil {
+		return nil, err // and not a nil *child.Process
+	}
+	return p, nil
+}
+
+func (c *container) start(stdio spec.Stdio, files []*os.File, program string, args ...string) (_ *child.Process, err error) {
 	name := strconv.FormatInt(c.calls.Add(1), 10)
 	log, number := filepath.Join(c.bundle, "log-"+name), filepath.Join(c.bundle, "pid-"+name)
 	defer func() { _, _ = os.Remove(log), os.Remove(number) }() // crun may have written neither
@@ -98,7 +106,7 @@ func (c *container) call(stdio spec.Stdio, files []*os.File, program string, arg
 		err = cmp.Or(unread, noNumber)
 	}
 	if err == nil {
-		err = awaitExec(pid, program)
+		err = cmp.Or(awaitParent(pid), awaitExec(pid, program))
 	}
 	if reason := failure(log, program); reason != nil {
 		err = reason // crun's exit status says less
@@ -107,7 +115,7 @@ func (c *container) call(stdio spec.Stdio, files []*os.File, program string, arg
 		err = receive(console, stdio.Console)
 	}
 	if err == nil {
-		return process(pid), nil
+		return child.Follow(pid, nil)
 	}
 	if pid > 0 {
 		_ = unix.Kill(pid, unix.SIGKILL)
@@ -130,7 +138,10 @@ func (c *container) execute(stdio spec.Stdio, files []*os.File, args []string) e
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Dir, cmd.ExtraFiles = args, c.bundle, files
 	cmd.Env = []string{enterVariable + "=" + strings.Join(entered, "\n"), "GOMAXPROCS=1"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS}
+	// crun ends with this program: the kernel sends the signal at the end of the thread (PR_SET_PDEATHSIG(2const)).
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	if !stdio.Terminal {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = cmp.Or(stdio.Stdin, null), cmp.Or(stdio.Stdout, null), cmp.Or(stdio.Stderr, null)
 	}
@@ -138,6 +149,17 @@ func (c *container) execute(stdio spec.Stdio, files []*os.File, args []string) e
 		return fmt.Errorf("crun: %w", err)
 	}
 	return nil
+}
+
+// awaitParent returns when a process that crun has started is this program's child: crun has ended, and so does the
+// process between both.
+func awaitParent(pid int) error {
+	for deadline := time.Now().Add(execLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); !errors.Is(err, unix.ECHILD) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+	return errors.New("crun does not leave its child")
 }
 
 // awaitExec returns when a process that crun has started has executed program. crun reports an

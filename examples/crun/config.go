@@ -10,10 +10,10 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// configOf turns the spec into an OCI configuration. It decides and changes nothing. The
-// namespaces that are not named are the caller's, which are the pod's; a privileged container also has the caller's
-// cgroup namespace.
-func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*specs.Spec, error) {
+// configOf turns the spec into an OCI configuration. It decides and changes nothing. pod returns the path of a namespace
+// of the pod, or "" for the caller's. The namespaces that are not named are the caller's; a privileged container has the
+// caller's cgroup namespace.
+func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio, pod func(name string) string) (*specs.Spec, error) {
 	filter, err := seccompOf(&s.Process)
 	if err != nil {
 		return nil, fmt.Errorf("make seccomp filter: %w", err)
@@ -24,19 +24,31 @@ func configOf(s *spec.Spec, user [2]uint32, shm string, stdio spec.Stdio) (*spec
 		Root:    &specs.Root{Path: s.Root, Readonly: s.ReadOnlyRoot},
 		Mounts:  mountsOf(s, shm),
 		Linux: &specs.Linux{
-			Namespaces:        []specs.LinuxNamespace{{Type: specs.MountNamespace}},
+			Namespaces:        namespacesOf(s, pod),
 			RootfsPropagation: "rslave",
 			Seccomp:           filter,
 		},
 	}
-	if s.OwnPIDs {
-		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
-	}
 	if !s.Privileged {
-		config.Linux.Namespaces = append(config.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		config.Linux.MaskedPaths, config.Linux.ReadonlyPaths = s.Masked(), s.ReadOnly()
 	}
 	return config, nil
+}
+
+func namespacesOf(s *spec.Spec, pod func(name string) string) []specs.LinuxNamespace {
+	all := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	if !s.Privileged {
+		all = append(all, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
+	if s.OwnPIDs {
+		all = append(all, specs.LinuxNamespace{Type: specs.PIDNamespace})
+	}
+	for name, kind := range map[string]specs.LinuxNamespaceType{"ipc": specs.IPCNamespace, "uts": specs.UTSNamespace, "pid": specs.PIDNamespace} {
+		if path := pod(name); path != "" && (kind != specs.PIDNamespace || !s.OwnPIDs) {
+			all = append(all, specs.LinuxNamespace{Type: kind, Path: path})
+		}
+	}
+	return all
 }
 
 // processOf is a process in the container: its main process, or a command with the

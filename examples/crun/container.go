@@ -43,7 +43,7 @@ func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := configOf(&c.spec, [2]uint32{uid, gid}, c.runtime.shm, stdio)
+	config, err := configOf(&c.spec, [2]uint32{uid, gid}, c.runtime.shm, stdio, c.runtime.init.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -102,15 +102,6 @@ func (c *container) Destroy() error {
 
 // OOMKilled implements spec.OOMReporter.
 func (c *container) OOMKilled() bool { return c.oom.Killed() }
-
-// process implements spec.Running: crun has ended, so nothing is kept for it.
-type process int
-
-// PID implements spec.Running.
-func (p process) PID() int { return int(p) }
-
-// Release implements spec.Running.
-func (process) Release() {}
 
 func writeJSON(path string, value any) error {
 	text, err := json.Marshal(value)

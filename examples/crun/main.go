@@ -1,6 +1,6 @@
 // Command crun is a stager that starts its apps with crun, an OCI runtime in C. All but the
-// runtime is the reference stager's: package boot takes the pod through its life, package pid1
-// starts its supervisor. The program links neither cgo nor libcontainer.
+// runtime is the reference stager's: package boot takes the pod through its life, package goinit
+// starts its supervisor and is the pod's PID 1. The program links neither cgo nor libcontainer.
 package main
 
 import (
@@ -9,13 +9,15 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1/goinit"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/unionfs"
-	"kurma.io/stager/waiter/pid1"
 )
 
 func main() {
 	enterCgroup() // this program is also what executes crun
-	newRuntime := func(*slog.Logger) spec.Runtime { return &runtime{cgroup: names.AppsCgroup} }
-	os.Exit(pid1.Main(newRuntime, unionfs.Drivers(), boot.Steps()))
+	newRuntime := func(init *goinit.Init, _ *slog.Logger) spec.Runtime {
+		return &runtime{cgroup: names.AppsCgroup, init: init, family: new(family)}
+	}
+	os.Exit(goinit.Main(newRuntime, unionfs.Drivers(), boot.Steps()))
 }

@@ -8,14 +8,17 @@ import (
 
 	"kurma.io/stager/container/cgroup"
 	"kurma.io/stager/container/machine"
+	"kurma.io/stager/pid1/goinit"
 	"kurma.io/stager/spec"
 )
 
 // runtime implements spec.Runtime with crun. Cgroups are made here and not by crun: a container's end must not start
 // processes.
 type runtime struct {
-	cgroup string      // the pod's
-	pod    *cgroup.Pod // from Prepare on
+	cgroup string       // the pod's
+	init   *goinit.Init // whose namespaces the containers join
+	pod    *cgroup.Pod  // from Prepare on
+	family *family      // the program's
 
 	state   string // of crun, which makes it: a folder for each container
 	bundles string // a folder for each container's configuration, log and so on; the first container makes it
@@ -37,6 +40,9 @@ func (r *runtime) Prepare(dir string, limits spec.Resources) (err error) {
 	}
 	if err := os.Chmod(r.shm, 0o777|os.ModeSticky); err != nil {
 		return fmt.Errorf("prepare crun: %w", err)
+	}
+	if err := r.family.adopt(r.init); err != nil {
+		return err
 	}
 	r.pod, err = cgroup.NewPod(r.cgroup, limits)
 	return err

@@ -1,20 +1,47 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/container/containertest"
+	"kurma.io/stager/names"
+	"kurma.io/stager/pid1/goinit"
 	"kurma.io/stager/spec"
 )
 
+// TestMain is also the pod's init.
 func TestMain(m *testing.M) {
 	enterCgroup()
+	if os.Getenv(names.RoleVariable) != "" {
+		if err := goinit.Live(nil); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
 	containertest.Main(m)
 }
 
 func TestRuntimeConforms(t *testing.T) {
-	containertest.Run(t, "crun", func(cgroup string) spec.Runtime { return &runtime{cgroup: cgroup} }, unmet())
+	processes := new(family)
+	containertest.Run(t, "crun", func(cgroup string) spec.Runtime {
+		init := goinit.New()
+		if err := init.Begin(unix.CLONE_NEWPID|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS, nil); err != nil {
+			t.Fatal(err)
+		}
+		return pod{&runtime{cgroup: cgroup, init: init, family: processes}}
+	}, unmet())
 }
+
+// pod is a runtime with an init of its own.
+type pod struct{ *runtime }
+
+// Close implements spec.Runtime.
+func (p pod) Close() error { return errors.Join(p.runtime.Close(), p.init.Close()) }
 
 // unmet is what README.md lists.
 func unmet() containertest.Unmet {

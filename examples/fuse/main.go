@@ -14,10 +14,10 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/examples/fuse/fuseoverlayfs"
+	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/unionfs"
-	"kurma.io/stager/waiter"
-	"kurma.io/stager/waiter/helper"
 )
 
 func main() {
@@ -26,23 +26,24 @@ func main() {
 	os.Exit(max(code, callins.ExitCode(err, os.Stderr)))
 }
 
-// dispatch finds the program's part: a call-in by its name, or the supervisor by its line to the
-// first process. The first process itself is package waiter's.
+// dispatch finds the program's part: a call-in by its name, or the supervisor, for which package pid1 has an init if the
+// daemon has started the program as the stager.
 func dispatch(ctx context.Context) (int, error) {
 	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
 		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
 	}
-	inherited := boot.TakeDescriptors(os.Environ())
-	line, err := waiter.TakeLine()
+	init, err := pid1.Take()
 	if err != nil {
 		return 1, fmt.Errorf("%s: %w", names.Program, err)
 	}
-	if line == nil {
+	if init == nil {
 		return 1, fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, os.Args)
 	}
-	code, err := boot.Supervise(ctx, line, func(log *slog.Logger) boot.Parts {
+	inherited := boot.TakeDescriptors(os.Environ())
+	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts {
 		return boot.Parts{
-			Runtime: container.NewRuntime(names.AppsCgroup, log), Drivers: drivers(line.Helpers(log), log), Inherited: inherited,
+			Runtime: container.NewRuntime(names.AppsCgroup, init, log), Drivers: drivers(helper.Children{Log: log}, log),
+			Init: init, Inherited: inherited,
 		}
 	}, boot.Steps())
 	if err != nil {

@@ -138,7 +138,7 @@ func readReport(ch *line.Channel, report io.Reader) error {
 	return failure
 }
 
-// supervisorCommand is the supervisor: in the pod's namespaces, and in a cgroup
+// supervisorCommand is the supervisor, which has an init for the pod: in a mount namespace of its own, and in a cgroup
 // that has the pod's UUID as its name.
 func supervisorCommand(req request) (*exec.Cmd, error) {
 	group := filepath.Join(names.CgroupDir, filepath.Base(req.UUID))
@@ -151,9 +151,10 @@ func supervisorCommand(req request) (*exec.Cmd, error) {
 	}
 	// The file stays open for as long as the guest runs.
 	return &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{podRole, req.Driver}, Env: []string{"HOME=/root"}, Dir: "/",
+		Path: "/proc/self/exe", Args: []string{podRole, req.Driver}, Dir: "/",
+		Env: []string{"HOME=/root"},
 		SysProcAttr: &syscall.SysProcAttr{
-			Cloneflags:  req.Namespaces | syscall.CLONE_NEWNS,
+			Cloneflags:  syscall.CLONE_NEWNS,
 			UseCgroupFD: true, CgroupFD: int(fd.Fd()),
 		},
 	}, nil

@@ -33,7 +33,7 @@ func dispatch(args []string) error {
 	name, args := filepath.Base(args[0]), args[1:]
 	switch {
 	case name == names.Program && len(args) == 0:
-		return enterNamespace()
+		return becomeOutside()
 	case name == outsideRole:
 		return outside(context.Background())
 	case name == "init" && os.Getpid() == 1:

@@ -37,8 +37,6 @@ type request struct {
 
 	UUID   string `json:"uuid,omitempty"`   // pod: its UUID
 	Driver string `json:"driver,omitempty"` // pod: what has mounted the roots, a unionfs.Driver's name
-	// Namespaces, of a pod, are those that it has beside the guest's, as in clone(2).
-	Namespaces uintptr `json:"namespaces,omitempty"`
 
 	Args []string `json:"args,omitempty"` // call, from here on: the call-in's name and its arguments
 

@@ -24,30 +24,25 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// outsideRole as base name of argv[0] makes the program the stager in a mount namespace
-// of its own.
+// outsideRole as base name of argv[0] makes the program the stager on this side.
 const outsideRole = "outside"
 
 // stopMargin is how much longer than the grace period a guest may take to stop.
 const stopMargin = 30 * time.Second
 
-// enterNamespace starts this program again, as the same process, in a mount
-// namespace of its own: the roots vanish with it, whatever killed it.
-func enterNamespace() error {
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("%s: make mount namespace: %w", names.Program, err)
-	}
-	// What the daemon mounts into the volumes later still comes in.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("%s: cut mounts off: %w", names.Program, err)
-	}
+// becomeOutside executes this program again, as the same process. Package pid1 has made a mount namespace for it, with
+// which the roots vanish, whatever killed the process, and a pod's init, which ends here: the pod is in the guest.
+func becomeOutside() error {
 	err := syscall.Exec("/proc/self/exe", []string{outsideRole}, os.Environ())
 	return fmt.Errorf("%s: start again: %w", names.Program, err)
 }
 
 // outside is the stager on this side of the virtual machine. It returns when the pod is over.
 func outside(parent context.Context) error {
+	// What becomeOutside has ended, before there are other children.
+	for err := error(nil); err == nil || errors.Is(err, unix.EINTR); {
+		_, err = unix.Wait4(-1, nil, 0, nil)
+	}
 	// qemu and virtiofsd die with the thread that started them: this one.
 	runtime.LockOSThread()
 	ready := readyPipe()
@@ -161,7 +156,7 @@ func (s *stager) bootWith(ctx context.Context, a accelerator) error {
 		return err
 	}
 	s.pod, err = m.line.Open(encode(request{
-		Use: usePod, UUID: s.uuid, Driver: s.driver, Namespaces: s.plan.Namespaces.CloneFlags(),
+		Use: usePod, UUID: s.uuid, Driver: s.driver,
 	}))
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, a.limit)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
+	"kurma.io/stager/pid1"
 	"kurma.io/stager/unionfs"
 )
 
@@ -23,8 +25,8 @@ const (
 	reportError      = "error " // and its text
 )
 
-// stopDescriptor is a pipe: each byte in it asks the supervisor to stop the pod. A signal would not do,
-// because apps can send the supervisor any.
+// stopDescriptor is a pipe: a byte in it asks the supervisor to stop the pod. A signal would not do, which ends a
+// supervisor that does not catch it yet.
 const stopDescriptor = 4
 
 // supervise is the pod's supervisor in the guest. It is what the reference stager's
@@ -37,11 +39,23 @@ func supervise(ctx context.Context, driver string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", names.Program, err)
 	}
-	line := reporter{report, os.NewFile(stopDescriptor, "stop")}
-	code, err := boot.Supervise(ctx, line, func(log *slog.Logger) boot.Parts {
+	init, err := pid1.New()
+	if err != nil {
+		return fmt.Errorf("%s: %w", names.Program, err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		// When the guest's first process, which sends the order, has ended, so has the guest.
+		if n, _ := os.NewFile(stopDescriptor, "stop").Read(make([]byte, 1)); n > 0 {
+			stop()
+		}
+	}()
+	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts {
 		return boot.Parts{
-			Runtime:   container.NewRuntime(names.AppsCgroup, log),
+			Runtime:   container.NewRuntime(names.AppsCgroup, init, log),
 			Drivers:   []unionfs.Driver{shared{driver}},
+			Init:      reporter{init, report},
 			Inherited: boot.Inherited{Ready: ready},
 		}
 	}, boot.Steps())
@@ -55,24 +69,16 @@ func supervise(ctx context.Context, driver string) error {
 	return nil
 }
 
-// reporter implements boot.Waiter for a supervisor that was started in the
-// right namespaces: the stager outside has planned them.
-type reporter struct{ report, orders *os.File }
-
-// Settle implements boot.Waiter.
-func (r reporter) Settle(uintptr, *os.File) error { return nil }
-
-// Up implements boot.Waiter.
-func (r reporter) Up() error {
-	_, err := fmt.Fprintln(r.report, reportUp)
-	return err
+// reporter is an init that also reports outside that the pod is up.
+type reporter struct {
+	*pid1.Init
+	report *os.File
 }
 
-// Watch implements boot.Waiter. When the guest's first process, which sends the orders, has ended, so has the guest.
-func (r reporter) Watch(stop, _ func()) {
-	if n, _ := r.orders.Read(make([]byte, 1)); n > 0 {
-		stop()
-	}
+// Up implements boot.Init.
+func (r reporter) Up() error {
+	_, err := fmt.Fprintln(r.report, reportUp)
+	return errors.Join(err, r.Init.Up())
 }
 
 // shared is the unionfs.Driver of roots that are mounted outside, by the driver of

@@ -5,9 +5,6 @@
 /* The base name of argv[0] that makes the program a stager. */
 #define STAGER_PROGRAM "stager"
 
-/* The variable that makes the program the supervisor. Its value is the channel's descriptor, in decimal. */
-#define SUPERVISOR_ENV "_STAGER_SUPERVISOR"
-
 /* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
 #define SHIM_ENV "_STAGER_SHIM"
 

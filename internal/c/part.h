@@ -16,7 +16,7 @@
  */
 static size_t read_arguments(char *line, size_t size)
 {
-	static const char *const marks[] = { SUPERVISOR_ENV, SHIM_ENV, "_LIBCONTAINER_INITPIPE" };
+	static const char *const marks[] = { SHIM_ENV, "_LIBCONTAINER_INITPIPE" };
 	ssize_t n;
 	size_t i;
 	int fd;

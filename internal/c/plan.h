@@ -1,7 +1,5 @@
 /*
- * What the shim (shim.c) and the guard of a helper process (waiter/guard.c) share. Both read a
- * plan from a memfd and become the program that it names. A plan is a header, numbers, and
- * strings that each end with NUL.
+ * How the shim (pid1/shim.c) reads its plan, from a memfd: a header, numbers, and strings that each end with NUL.
  */
 #ifndef STAGER_PLAN_H
 #define STAGER_PLAN_H
@@ -69,8 +67,7 @@ static const void *map_plan(int fd, size_t header, struct cursor *c)
 	return take(c, 1, header);
 }
 
-/* Resets the signal handling that a child inherits: from the supervisor's Go runtime, the
- * waiter or the daemon. */
+/* Resets the signal handling that a child inherits: from init, from libcontainer's Go runtime, or from the daemon. */
 static void reset_signals(void)
 {
 	static const unsigned long action[5]; /* SIG_DFL, no flags, nothing blocked */

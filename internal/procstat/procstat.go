@@ -15,6 +15,7 @@ import (
 // Stat has the fields of a process that the stager and the launcher use.
 type Stat struct {
 	State   byte   // field 3, for example 'R', or 'Z' for a zombie
+	Parent  int    // field 4
 	Session int    // field 6
 	Flags   uint64 // field 9, see Exiting
 	Threads int    // field 20
@@ -94,6 +95,9 @@ func parse(text []byte) (s Stat, err error) {
 	}
 	field := func(number int) string { return string(fields[number-3]) }
 	s.State = field(3)[0]
+	if s.Parent, err = strconv.Atoi(field(4)); err != nil {
+		return s, fmt.Errorf("parent: %w", err)
+	}
 	if s.Session, err = strconv.Atoi(field(6)); err != nil {
 		return s, fmt.Errorf("session: %w", err)
 	}

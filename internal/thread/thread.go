@@ -2,6 +2,7 @@
 package thread
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 
@@ -28,6 +29,31 @@ func as(uid, gid int, do func() error) error {
 		result <- err
 	})
 	return <-result
+}
+
+// In runs do on a new thread, as New does, in the namespaces at these paths (setns(2)); "" is the caller's own. A PID
+// namespace is that of the processes that the thread starts, a mount namespace is refused.
+func In(namespaces []string, do func() error) error {
+	return New(func() error {
+		for _, path := range namespaces {
+			if err := enter(path); err != nil {
+				return fmt.Errorf("enter namespace: %w", err)
+			}
+		}
+		return do()
+	})
+}
+
+func enter(path string) error {
+	if path == "" {
+		return nil
+	}
+	namespace, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	return os.NewSyscallError("setns", unix.Setns(int(namespace.Fd()), 0))
 }
 
 // Go runs do in the background on a new thread, which ends with do: do may move it to other namespaces and need not

@@ -77,7 +77,7 @@ func (m *netMachine) killPluginsIn(call string, takes time.Duration, args []stri
 func (m *netMachine) killPlugins() {
 	all := m.Processes()
 	for _, pid := range m.mainProcesses() {
-		stager := parentOf(parentOf(pid)) // the supervisor is between them
+		stager := parentOf(parentOf(pid)) // init is between them
 		if rand.IntN(2) == 0 && slices.Contains(all, stager) {
 			pid = stager
 		}

@@ -30,9 +30,6 @@ const header = `/* Names that C files share with package names. "go generate ./n
 /* The base name of argv[0] that makes the program a stager. */
 #define STAGER_PROGRAM %q
 
-/* The variable that makes the program the supervisor. Its value is the channel's descriptor, in decimal. */
-#define SUPERVISOR_ENV %q
-
 /* The variable that makes the program the shim. Its value is the first of the shim's descriptors, in decimal. */
 #define SHIM_ENV %q
 
@@ -58,7 +55,7 @@ func run(out io.Writer, args []string) error {
 	case len(args) == 0:
 		_, err = fmt.Fprintln(out, names.Program)
 	case slices.Equal(args, []string{"--c"}):
-		_, err = fmt.Fprintf(out, header, names.Program, names.SupervisorVariable, names.ShimVariable,
+		_, err = fmt.Fprintf(out, header, names.Program, names.ShimVariable,
 			names.VolumesDir, names.Manifest, names.ControlSocket, names.Run, names.Status)
 	default:
 		err = fmt.Errorf("unknown arguments %q", args)

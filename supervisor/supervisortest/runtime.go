@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/child"
 	"kurma.io/stager/spec"
 )
 
@@ -91,15 +92,6 @@ type Container struct {
 	folder string // the cgroup
 }
 
-// process implements spec.Running.
-type process int
-
-// PID implements spec.Running.
-func (p process) PID() int { return int(p) }
-
-// Release implements spec.Running.
-func (process) Release() {}
-
 // Start implements spec.Container.
 func (c *Container) Start(stdio spec.Stdio) (spec.Running, error) {
 	if err := os.MkdirAll(c.folder, 0o755); err != nil {
@@ -168,7 +160,7 @@ func execute(cmd spec.Command, files []*os.File, attr *syscall.SysProcAttr) (spe
 	for _, path := range spec.Candidates(cmd.Args[0], cmd.Env) {
 		pid, _, err := syscall.StartProcess(path, cmd.Args, &syscall.ProcAttr{Env: cmd.Env, Dir: dir, Files: fds, Sys: attr})
 		if err == nil {
-			return process(pid), nil
+			return child.Follow(pid, nil)
 		}
 		if errno := syscall.Errno(0); errors.As(err, &errno) && errno != syscall.ENOENT {
 			failed.Errno = errno

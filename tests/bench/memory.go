@@ -10,7 +10,7 @@ import (
 const settled = 4 * time.Second
 
 // memory measures the proportional set size of everything that looks after n
-// apps: the stager and its supervisor, and one conmon for each app and one
+// apps: the supervisor and its init, and one conmon for each app and one
 // more for the pod's own container, as Kubernetes has it; both as that many
 // conmons measure, sharing their program and libraries, and as a single one's
 // times their number. The apps are left out.

@@ -107,7 +107,7 @@ func descendants(pid int) []process {
 	return found
 }
 
-// processes are the stager's own: it and the supervisor and whatever else of
+// processes are the stager's own: the supervisor, init and whatever else of
 // them runs, the apps left out.
 func (p *pod) processes() []int {
 	found := []int{p.cmd.Process.Pid}

@@ -70,7 +70,7 @@ func TestRenameIsOneEdit(t *testing.T) {
 	}
 
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
-	f.run(nil, append(test, ".", "./names/...", "./build/...", "./plan", "./waiter")...)
+	f.run(nil, append(test, ".", "./names/...", "./build/...", "./plan")...)
 	f.run(nil, append(test, "^Test(CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
 	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", "./launcher")...)
 	f.run(

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -148,13 +147,21 @@ func (p *Pod) Exited(app string) (code int, reason string) {
 	return *s.Code, s.Reason
 }
 
-// Supervisor returns the host's PID of the pod's PID 1.
-func (p *Pod) Supervisor() int {
+// Init returns the host's PID of the pod's init.
+func (p *Pod) Init() int {
 	p.T.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Stager, p.Stager))
-	pid, convErr := strconv.Atoi(strings.TrimSpace(string(children)))
-	if err := errors.Join(err, convErr); err != nil {
-		p.T.Fatalf("find the supervisor: %v", err)
+	var children []string
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Stager))
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // a thread may have ended
+		children = append(children, strings.Fields(string(text))...)
+	}
+	if err != nil || len(children) != 1 {
+		p.T.Fatalf("find the init: the stager has the children %q, %v", children, err)
+	}
+	pid, err := strconv.Atoi(children[0])
+	if err != nil {
+		p.T.Fatal(err)
 	}
 	return pid
 }

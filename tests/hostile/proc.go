@@ -14,7 +14,7 @@ import (
 	"kurma.io/stager/names"
 )
 
-// Proc returns what this process can do with the files in /proc of the supervisor's threads, or of a start, by their
+// Proc returns what this process can do with the files in /proc of init's thread, or of a start, by their
 // numbers: "read NAME", if there is anything to read, and "write NAME", if a number can be written. A file of a thread
 // is task/NAME. The files of the network are left out: they are the pod's.
 func Proc(threads ...int) []string {
@@ -54,7 +54,7 @@ func canRead(path string, entry fs.DirEntry) bool {
 	return n > 0 || entry.Type()&os.ModeSymlink != 0
 }
 
-// canWrite reports whether a number can be written to a file. A device is not one of the supervisor's: it masks one.
+// canWrite reports whether a number can be written to a file. A device is not one of init's: it masks one.
 func canWrite(path string) bool {
 	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeDevice != 0 {
 		return false
@@ -83,10 +83,10 @@ func harmless() map[string]string {
 		usage    = "what a process uses and waits for, as neighbours have to see of each other (ps)"
 		identity = "user and group numbers, limits, cgroup and security profile of a program that everybody knows"
 		mounts   = "paths of the pod's images and volumes; an app with " + names.HideProcessesAnnotation + " does not see them"
-		kill     = "the supervisor is not in the cgroup in which the kernel looks for a process to kill"
+		kill     = "init is not in the cgroup in which the kernel looks for a process to kill"
 		priority = "a scheduling group that the cgroups of the CPU controller replace"
-		accounts = "statistics, and marks of pages, of which the supervisor reads none"
-		dump     = "what a core file has, of which the supervisor writes none"
+		accounts = "statistics, and marks of pages, of which the stager reads none"
+		dump     = "what a core file has, of which init writes none"
 	)
 	files := map[string]string{
 		"write oom_score_adj": kill, "write oom_adj": kill, "write autogroup": priority, "write clear_refs": accounts,

@@ -71,7 +71,7 @@ func list(t *testing.T, args ...string) []goPackage {
 func TestRoomsNeedNoCgo(t *testing.T) {
 	for _, room := range []string{
 		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "boot/rootfs",
-		"boot/activation", "boot/journal", "boot/netlimit", "boot/metadata", "waiter/pid1", "waiter/helper", "names", "container/cgroup", "container/identity",
+		"boot/activation", "boot/journal", "boot/netlimit", "boot/metadata", "pid1/goinit", "helper", "names", "container/cgroup", "container/identity",
 		"container/machine", "container/containertest", "supervisor/supervisortest",
 	} {
 		for _, p := range list(t, "-deps", "./"+room) {
@@ -182,7 +182,7 @@ func readTable(t *testing.T) map[string]imports {
 // roomOf returns the room that a package is in, "" for none. Suites and commands are in none.
 func roomOf(t *testing.T, path string, rooms map[string]imports) string {
 	folder, ok := strings.CutPrefix(path, module(t)+"/")
-	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "supervisor/supervisortest", "waiter/helper/helpertest", "build/aci", "names/print"}, folder) {
+	if !ok || slices.Contains([]string{"unionfs/unionfstest", "container/containertest", "supervisor/supervisortest", "build/aci", "names/print"}, folder) {
 		return ""
 	}
 	room := ""

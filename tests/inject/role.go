@@ -17,9 +17,9 @@ const (
 	command    role = "command"    // the launcher, as a person calls it
 	monitor    role = "monitor"    // the launcher, or kurma-cri, beside a pod
 	holder     role = "holder"     // the main process of a plugin's container
-	stager     role = "stager"     // the stager's first process
-	supervisor role = "supervisor" // the stager's process 1 in the pod
-	child      role = "child"      // a fork of the supervisor that becomes an app
+	supervisor role = "supervisor" // the stager
+	podInit    role = "init"       // the pod's process 1
+	child      role = "child"      // a fork of init that becomes an app
 	callIn     role = "callin"     // the stager, as the daemon calls it
 	server     role = "server"     // kurma-cri
 	plugin     role = "plugin"     // a network's plugin, and the programs that it runs
@@ -52,18 +52,18 @@ func roleOf(tid uint32) role {
 	return plugin
 }
 
-// stagerRole tells the roles of the stager's program: the C library keeps the environment of the process's start.
+// stagerRole tells the roles of the stager's program by the process's PID namespaces.
 func stagerRole(tid uint32, argv []string) role {
 	if slices.Contains(names.CallIns(), filepath.Base(argv[0])) {
 		return callIn
 	}
-	environment, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", tid))
-	if !strings.Contains(string(environment), names.SupervisorVariable+"=") {
-		return stager
-	}
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if slices.Contains(field(string(status), "NStgid")[1:], "1") {
+	numbers := field(string(status), "NStgid")
+	switch own, _ := os.ReadFile("/proc/self/status"); {
+	case len(numbers) == len(field(string(own), "NStgid")):
 		return supervisor
+	case numbers[len(numbers)-1] == "1":
+		return podInit
 	}
 	return child
 }

@@ -28,7 +28,6 @@ suites() {
 # What cannot run in the machine: the suite, the test, and why.
 exceptions() {
 	cat <<-'END'
-		container TestChildCallsOnlyWhatIsAllowed it compiles C files, and the machine has no compiler
 		container FuzzPlan it compiles C files, and the machine has no compiler
 		container TestDirectStartsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long
 		container TestDirectCommandsEndWhereverTheyAreInterrupted hundreds of starts take an emulated processor too long

@@ -73,7 +73,7 @@ ulimit -n 65536
 limit=$(cat /limit) # of a suite, in minutes
 export PATIENCE=5m # for 14 networks of a pod
 export NETWORK_PODS=4 # CNI's plugins for more at once do not end within their 50 seconds on an emulated processor
-export ORPHANS=2000 # an emulated processor takes minutes for the 20,000 of TestOrphansCostTheSupervisorNothing
+export ORPHANS=2000 # an emulated processor takes minutes for the 20,000 of TestOrphansCostInitNothing
 STAGER_BIN=/built STAGER_IMAGES=/built/images STAGER_ACI=$(ls /built/*-linux-*.aci)
 export STAGER_BIN STAGER_IMAGES STAGER_ACI
 echo "kernel $(uname -r), cgroup2 with $(cat /sys/fs/cgroup/cgroup.controllers); file systems $(sed 's/.*\t//' /proc/filesystems | tr '\n' ' '); $(cat /sys/kernel/security/lsm)"

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"kurma.io/stager/tests/poll"
 	"kurma.io/stager/tests/surroundings"
 )
 
@@ -170,4 +173,57 @@ func TestNATSPodRunsUnderCrun(t *testing.T) {
 	}
 	b.must("rm", "--force", "demo")
 	b.wantNothingLeft(pod.UUID, pod.PID, nats.PID)
+}
+
+// In the host's PID namespace an app's orphans do not stay as zombies, and the app ends with a stager that is killed.
+func TestAPodInTheHostsPIDsEndsWithItsStager(t *testing.T) {
+	b := newMachine(t, "busybox")
+	id, err := os.ReadFile(filepath.Join(b.images, "busybox.id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); (sleep 0.01 &); done; exec sleep 1000"
+	manifest, err := json.Marshal(map[string]any{
+		"acVersion": "0.7.4", "acKind": "PodManifest",
+		"apps": []any{map[string]any{
+			"name": "sh", "image": map[string]string{"id": strings.TrimSpace(string(id))},
+			"app": map[string]any{"exec": []string{"/bin/sh", "-c", script}, "user": "0", "group": "0"},
+		}},
+		"isolators": []any{map[string]any{"name": "os/linux/namespaces", "value": map[string]string{"pid": "host"}}},
+	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.dir, "pod.json"), manifest, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pod struct {
+		UUID string
+		PID  int
+	}
+	if err := json.Unmarshal([]byte(b.must("run", "--json", "--detach", "--name", "demo", filepath.Join(b.dir, "pod.json"))), &pod); err != nil {
+		t.Fatal(err)
+	}
+	children := func() (all []string) {
+		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pod.PID))
+		for _, list := range lists {
+			text, _ := os.ReadFile(list)
+			all = append(all, strings.Fields(string(text))...)
+		}
+		return all
+	}
+	if !poll.Until(patience, 10*time.Millisecond, func() bool { return len(children()) == 2 }) {
+		t.Errorf("the stager has the children %q, want init and the app", children())
+	}
+	processes := children()
+	if err := unix.Kill(pod.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range processes {
+		if !poll.Until(patience, 10*time.Millisecond, func() bool { _, err := os.Stat("/proc/" + process); return err != nil }) {
+			t.Errorf("process %s is left", process)
+		}
+	}
+	b.must("rm", "--force", "demo")
+	b.wantNothingLeft(pod.UUID, pod.PID)
 }

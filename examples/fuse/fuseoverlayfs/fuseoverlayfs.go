@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/helper"
 	"kurma.io/stager/unionfs"
-	"kurma.io/stager/waiter/helper"
 )
 
 // maxLayers is what unionfstest tries. The program itself has no limit but its descriptors.

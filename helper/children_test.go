@@ -1,0 +1,153 @@
+package helper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// children returns a starter and its log, which may be read when all helpers have ended.
+func children() (Starter, *bytes.Buffer) {
+	var log bytes.Buffer
+	return Children{Log: slog.New(slog.NewTextHandler(&log, nil))}, &log
+}
+
+func shell(name, script string) Command {
+	return Command{Name: name, Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}
+}
+
+// end waits for a helper, with a limit.
+func end(t *testing.T, p *Process) error {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the helper does not end")
+	}
+	return p.Wait()
+}
+
+func TestAHelpersEndIsReported(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		code   int
+	}{
+		"success":           {"exit 0", 0},
+		"failure":           {"exit 7", 7},
+		"leaves a child":    {"sleep 1000 & exit 3", 3},
+		"closes its output": {"exec >/dev/null 2>&1; exit 4", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			starter, _ := children()
+			p, err := starter.Start(t.Context(), shell(name, test.script))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var exit *ExitError
+			switch err := end(t, p); {
+			case err == nil && test.code == 0:
+			case !errors.As(err, &exit) || exit.Code != test.code || exit.Name != name:
+				t.Errorf("error %v, want exit code %d", err, test.code)
+			}
+		})
+	}
+}
+
+func TestKillEndsAStubbornHelper(t *testing.T) {
+	starter, _ := children()
+	p, err := starter.Start(t.Context(), shell("stubborn", "trap '' TERM INT HUP; sleep 1000 & wait; sleep 1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	p.Kill()
+	var exit *ExitError
+	if err := end(t, p); !errors.As(err, &exit) || exit.Code != 137 {
+		t.Error(err)
+	}
+	p.Kill()
+}
+
+func TestCommandsThatCannotStartAreReported(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		cmd  Command
+		is   error
+		want string
+	}{
+		"missing":        {t.Context(), Command{Name: "x", Args: []string{"/no/such"}}, syscall.ENOENT, `start helper "x": exec /no/such: no such file or directory`},
+		"not executable": {t.Context(), Command{Name: "x", Args: []string{"/etc/passwd"}}, syscall.EACCES, `start helper "x": exec /etc/passwd: permission denied`},
+		"relative":       {t.Context(), Command{Name: "x", Args: []string{"sh"}}, nil, `start helper "x": the program needs an absolute path`},
+		"no program":     {t.Context(), Command{Name: "x"}, nil, `start helper "x": the program needs an absolute path`},
+		"no name":        {t.Context(), Command{Args: []string{"/bin/true"}}, nil, "start helper: no name"},
+		"NUL":            {t.Context(), Command{Name: "x", Args: []string{"/bin/true", "a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
+		"NUL in env":     {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Env: []string{"a\x00b"}}, nil, `start helper "x": "a\x00b" contains a NUL byte`},
+		"too many files": {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, 33)}, nil, `start helper "x": 33 files are more than 32`},
+		"nil file":       {t.Context(), Command{Name: "x", Args: []string{"/bin/true"}, Files: make([]*os.File, 1)}, nil, `start helper "x": file 0 is nil`},
+		"too late":       {ended, Command{Name: "x", Args: []string{"/bin/true"}}, context.Canceled, `start helper "x": context canceled`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			starter, _ := children()
+			_, err := starter.Start(test.ctx, test.cmd)
+			if err == nil || err.Error() != test.want || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("error %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// The helper has its files and its environment and nothing else of the caller's.
+func TestAHelperHasItsOwnFilesAndEnvironment(t *testing.T) {
+	starter, log := children()
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd := shell("files", `pwd; read -r name <&3 && echo "$name" | wc -w; env | grep -v -e ^PWD -e ^_ -e ^SHLVL`)
+	cmd.Files = []*os.File{f}
+	p, err := starter.Start(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := end(t, p); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"line=/\n", "line=1\n", "line=\"PATH=/usr/bin:/bin\"\n"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in\n%s", want, log)
+		}
+	}
+	if n := strings.Count(log.String(), "\n"); n != 3 {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
+}
+
+func TestTenHelpersRunAtOnce(t *testing.T) {
+	starter, _ := children()
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			p, err := starter.Start(t.Context(), shell(fmt.Sprint(i), fmt.Sprint("exit ", 10+i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var exit *ExitError
+			if err := p.Wait(); !errors.As(err, &exit) || exit.Code != 10+i {
+				t.Errorf("helper %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
