@@ -116,7 +116,9 @@ func TestAStagerStopsWhereTheKernelRefuses(t *testing.T) {
 			var out, messages bytes.Buffer
 			cmd := failingStager(t, test.fails, "exit", test.namespaces)
 			cmd.Stdout, cmd.Stderr = &out, &messages
-			_ = cmd.Run() // the state has the outcome
+			if err := cmd.Run(); errors.Is(err, exec.ErrWaitDelay) { // of other errors the state has the outcome
+				t.Error("a process of the stager is left")
+			}
 			want, line := 7, ""
 			if test.message != "" {
 				want, line = 1, names.Program+": "+test.message+": operation not permitted\n"

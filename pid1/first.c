@@ -101,7 +101,7 @@ static void __attribute__((noreturn)) wait_for_begin(int fd, int lifeline)
 
 /* What the lifeline's thread gets. */
 struct lifeline {
-	int channel, own, inits; /* ends of sockets */
+	int supervisors, channel, own, inits; /* ends of sockets */
 	int error;
 	sem_t begun;
 };
@@ -113,8 +113,11 @@ static void *hold(void *argument)
 	int own = l->own;
 	pid_t seed = fork();
 
-	if (seed == 0)
+	if (seed == 0) {
+		close(l->supervisors); /* the seed would hold the other ends of its own sockets */
+		close(own);
 		wait_for_begin(l->channel, l->inits);
+	}
 	if (seed < 0 || unshare(CLONE_FILES) < 0) {
 		l->error = errno;
 		sem_post(&l->begun); /* l is gone then */
@@ -152,6 +155,7 @@ int first_start(void)
 
 	if (make_pair(SOCK_SEQPACKET, to_init) < 0 || make_pair(SOCK_STREAM, life) < 0)
 		return -1; /* the program is about to end */
+	l.supervisors = to_init[0];
 	l.channel = to_init[1];
 	l.own = life[0];
 	l.inits = life[1];

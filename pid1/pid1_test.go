@@ -87,6 +87,7 @@ func play(own *Init, role string) {
 	if err := own.Up(); err != nil {
 		say(err.Error())
 	}
+	_ = ready.Close()
 	say("up")
 	switch role {
 	case "exit":
