@@ -33,6 +33,7 @@ func unmet() containertest.Unmet {
 		"it makes no namespaces": {
 			"namespaces are the caller's but for mounts", "a PID namespace of the app's own", "a PID namespace ends with its app",
 			"a command is where the app is", "an app sees no cgroup around its own", "a user namespace of the app's own",
+			"user 0 reaches no process outside of the pod", "user 0 with CAP_SYS_PTRACE reaches no process outside of the pod",
 		},
 		"it makes no folder in a root": {"working directory that is missing"},
 		"its processes have the caller's user": {
