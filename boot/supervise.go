@@ -24,8 +24,8 @@ func Supervise(ctx context.Context, parts func(*slog.Logger) Parts, steps []Step
 	defer stop(nil)
 	go func() {
 		<-p.Init.Lost()
-		_ = p.Runtime.KillPod() // of a pod in the host's PID namespace; the kernel has killed any other
 		stop(errNoInit)
+		_ = p.Runtime.KillPod() // of a pod in the host's PID namespace; the kernel kills any other
 	}()
 	over := make(chan struct{})
 	// On another goroutine, because this one has the process's first thread (package pid1): each of its waits changes

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +34,31 @@ func (p *Process) End(status syscall.WaitStatus) {
 	p.mu.Unlock()
 	p.status = status
 	close(p.done)
+}
+
+// Kill kills the process and waits until it has ended, but does not collect it. It is called before End. An error says that
+// the process has not ended until then: it is in an uninterruptible wait.
+func (p *Process) Kill(until time.Time) error {
+	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return Await(int(p.pidfd.Fd()), until)
+}
+
+// Await waits until the process of a pidfd has ended, of which it need not be the parent (pidfd_open(2)).
+func Await(pidfd int, until time.Time) error {
+	polled := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(polled, int(max(0, time.Until(until)/time.Millisecond)))
+		switch {
+		case n > 0:
+			return nil
+		case err == nil:
+			return errors.New("the process does not end")
+		case !errors.Is(err, unix.EINTR):
+			return os.NewSyscallError("poll", err)
+		}
+	}
 }
 
 // Follow returns a child of this program, for which nothing else waits (wait(2)): it collects the child when that has

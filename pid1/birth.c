@@ -119,6 +119,6 @@ void init_live(uint32_t namespaces, const int files[])
 	close_between(init_file(INIT_NFILES), INT_MAX);
 	close_between(0, init_first - 1);
 	release_start_memory();
-	init_send(init_file(INIT_CHANNEL), &begun);
+	init_send(init_file(INIT_CHANNEL), init_file(INIT_LIFELINE), &begun);
 	init_serve(namespaces, files[INIT_READY] >= 0);
 }

@@ -40,27 +40,32 @@ int init_receive(int channel, struct init_message *m, int *files, int n)
 	return count;
 }
 
-/* How long init waits for the kernel to have memory again for a message. */
+/* How long init waits for the kernel to have memory again for a message, or room for a descriptor under way. */
 #define MEMORY_RETRY_MS 10
 
-static void send_message(int channel, const struct msghdr *message)
+/* A supervisor that cannot end has a channel which nobody reads: only the lifeline's end tells. */
+static void send_message(int channel, int lifeline, const struct msghdr *message)
 {
-	while (sendmsg(channel, message, MSG_NOSIGNAL) < 0)
-		if (errno == ENOBUFS || errno == ENOMEM)
-			poll(NULL, 0, MEMORY_RETRY_MS);
+	struct pollfd polled[] = { { lifeline, 0, 0 }, { channel, POLLOUT, 0 } };
+
+	while (!polled[0].revents && sendmsg(channel, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		if (errno == EAGAIN)
+			poll(polled, 2, -1);
+		else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS)
+			poll(polled, 1, MEMORY_RETRY_MS);
 		else if (errno != EINTR)
 			return; /* the supervisor has ended */
 }
 
-void init_send(int channel, const struct init_message *m)
+void init_send(int channel, int lifeline, const struct init_message *m)
 {
 	struct iovec data = { (void *)(uintptr_t)m, sizeof(*m) };
 	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
 
-	send_message(channel, &message);
+	send_message(channel, lifeline, &message);
 }
 
-void init_send_started(int channel, pid_t pid, int pidfd)
+void init_send_started(int channel, int lifeline, pid_t pid, int pidfd)
 {
 	struct init_message m = { .kind = INIT_STARTED, .number = pid };
 	struct ucred who = { pid, 0, 0 };
@@ -82,5 +87,5 @@ void init_send_started(int channel, pid_t pid, int pidfd)
 	head->cmsg_type = SCM_CREDENTIALS;
 	head->cmsg_len = CMSG_LEN(sizeof(who));
 	memcpy(CMSG_DATA(head), &who, sizeof(who));
-	send_message(channel, &message);
+	send_message(channel, lifeline, &message);
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,36 @@ func memfd(content []byte) (*os.File, error) {
 	return file, nil
 }
 
-// send sends a message with files.
+// ask sends a start. Its answer comes by answered once the first packet is sent.
+func (i *Init) ask(answered chan answer, m *C.struct_init_message, files []*os.File) error {
+	i.sending.Lock()
+	defer i.sending.Unlock()
+	n := min(len(files), C.INIT_PACKET_FILES)
+	if err := i.send(m, files[:n]); err != nil {
+		return err
+	}
+	i.asked <- answered
+	for files = files[n:]; len(files) > 0; files = files[n:] {
+		n = min(len(files), C.INIT_PACKET_FILES)
+		rest := &C.struct_init_message{kind: C.INIT_FILES}
+		if err := i.send(rest, files[:n]); err != nil {
+			if i.send(rest, nil) != nil { // init would wait for the rest
+				i.channel.Close()
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// say sends a message about a child, or about none.
+func (i *Init) say(kind C.uint32_t, number C.int32_t) error {
+	i.sending.Lock()
+	defer i.sending.Unlock()
+	return i.send(&C.struct_init_message{kind: kind, number: number}, nil)
+}
+
+// send sends a packet with files. The caller holds sending, or is Begin.
 func (i *Init) send(m *C.struct_init_message, files []*os.File) error {
 	var rights []byte
 	if len(files) > 0 {
@@ -38,6 +68,9 @@ func (i *Init) send(m *C.struct_init_message, files []*os.File) error {
 			fds[n] = int(f.Fd())
 		}
 		rights = unix.UnixRights(fds...)
+	}
+	if err := i.channel.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		return err
 	}
 	_, _, err := i.channel.WriteMsgUnix(unsafe.Slice((*byte)(unsafe.Pointer(m)), unsafe.Sizeof(*m)), rights, nil)
 	runtime.KeepAlive(files)
@@ -55,10 +88,10 @@ func (i *Init) listen() {
 			return
 		}
 		switch m.kind {
-		case C.INIT_BEGUN:
+		case C.INIT_BORN, C.INIT_BEGUN:
 			i.begun <- m
 		case C.INIT_STARTED:
-			(<-i.asked).answered <- i.started(m, control[:oobn])
+			<-i.asked <- i.started(m, control[:oobn])
 		case C.INIT_ENDED:
 			i.running.Lock()
 			ended := i.children[int32(m.number)]
@@ -71,19 +104,23 @@ func (i *Init) listen() {
 	}
 }
 
-// endAll ends all that waits for init.
+// endAll ends all that waits for init. The kernel closes init's end of the channel before it kills the PID namespace:
+// a child that is reported as ended must have ended, so that its cgroup and its mounts can go.
 func (i *Init) endAll() {
-	i.running.Lock()
-	defer i.running.Unlock()
 	close(i.gone)
 	close(i.begun)
 	if !i.closing.Load() {
 		close(i.lost)
 	}
-	for _, c := range i.children {
+	i.running.Lock()
+	children := i.children
+	i.children = nil
+	i.running.Unlock()
+	over := time.Now().Add(limit)
+	for _, c := range children {
+		_ = c.Kill(over) // one that does not end is in an uninterruptible wait
 		c.End(syscall.WaitStatus(syscall.SIGKILL))
 	}
-	i.children = nil
 }
 
 func (i *Init) started(m C.struct_init_message, control []byte) answer {
@@ -95,7 +132,9 @@ func (i *Init) started(m C.struct_init_message, control []byte) answer {
 	}
 	pid, pidfd, err := credentials(control)
 	if err != nil { // this process may have no descriptors left
-		_ = i.send(&C.struct_init_message{kind: C.INIT_KILL, number: m.number}, nil) // an error is the pod's end
+		go func() { // whoever sends may wait for init, and init for this goroutine
+			_ = i.say(C.INIT_KILL, m.number) // an error is the pod's end
+		}()
 		return answer{err: err}
 	}
 	c := &Child{Process: child.New(pid, pidfd), init: i, number: m.number}

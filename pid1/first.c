@@ -83,7 +83,7 @@ static int make_pair(int kind, int ends[2])
 /* The seed: makes init when the supervisor asks. */
 static void __attribute__((noreturn)) wait_for_begin(int fd, int lifeline)
 {
-	struct init_message m = { 0 }, begun = { .kind = INIT_BEGUN, .status = getpid() };
+	struct init_message m = { 0 }, born = { .kind = INIT_BORN, .status = getpid() };
 	int files[INIT_PASSED] = { fd, lifeline, -1, -1 };
 	long pid;
 
@@ -93,9 +93,9 @@ static void __attribute__((noreturn)) wait_for_begin(int fd, int lifeline)
 	pid = syscall(SYS_clone, (unsigned long)m.namespaces | CLONE_PARENT | CLONE_NEWNS | SIGCHLD, 0, 0, 0, 0);
 	if (pid == 0)
 		init_live(m.namespaces, files);
-	begun.number = (int32_t)pid;
-	begun.error = pid < 0 ? errno : 0;
-	init_send(fd, &begun);
+	born.number = (int32_t)pid;
+	born.error = pid < 0 ? errno : 0;
+	init_send(fd, lifeline, &born);
 	_exit(0);
 }
 

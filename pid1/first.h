@@ -33,11 +33,12 @@ void enter_mount_namespace(void);
  * channel's end. Unused places of files stay as they are. In channel.c. */
 int init_receive(int channel, struct init_message *m, int *files, int n);
 
-/* Sends a message. It waits until there is room and memory, and returns at the channel's end. In channel.c. */
-void init_send(int channel, const struct init_message *m);
-
-/* Reports a child with its pidfd and its number, which the kernel translates to the supervisor's PID namespace; in
+/* Sends a message. It waits until there is room and memory, and returns at the channel's end or the lifeline's. In
  * channel.c. */
-void init_send_started(int channel, pid_t pid, int pidfd);
+void init_send(int channel, int lifeline, const struct init_message *m);
+
+/* Reports a child with its pidfd and its number, which the kernel translates to the supervisor's PID namespace; as
+ * init_send. */
+void init_send_started(int channel, int lifeline, pid_t pid, int pidfd);
 
 #endif

@@ -67,17 +67,25 @@ static int make_room(void)
 	return 0;
 }
 
-/* Collects the processes that have ended, reports those that were started, and continues those that an app has stopped
- * on their way to their program. */
-static void collect(void)
+static void say(const struct init_message *m) { init_send(init_file(INIT_CHANNEL), init_file(INIT_LIFELINE), m); }
+
+/* How many processes init collects before it looks at its messages again: apps may make orphans as fast as it. */
+#define COLLECTED_AT_ONCE 64
+
+/* Collects processes that have ended, reports those that were started, and continues those that an app has stopped
+ * on their way to their program. Returns whether there may be more. */
+static int collect(void)
 {
 	struct init_message m = { .kind = INIT_ENDED };
-	int status;
-	pid_t pid;
+	int status, n;
 
-	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-		struct started *child = find_child(pid);
+	for (n = 0; n < COLLECTED_AT_ONCE; n++) {
+		pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED);
+		struct started *child;
 
+		if (pid <= 0)
+			return 0;
+		child = find_child(pid);
 		if (child == NULL)
 			continue;
 		if (WIFSTOPPED(status)) {
@@ -88,8 +96,9 @@ static void collect(void)
 		*child = children[--nchildren];
 		m.number = pid;
 		m.status = status;
-		init_send(init_file(INIT_CHANNEL), &m);
+		say(&m);
 	}
+	return 1;
 }
 
 /* Returns whether n descriptors have the numbers from first on. */
@@ -118,7 +127,7 @@ static int await_packet(void)
  * errno. */
 static int receive_rest(int *files, int n, uint32_t nfiles)
 {
-	struct init_message more;
+	struct init_message more = { 0 };
 	uint32_t first = 0, rest = nfiles < (uint32_t)init_file(INIT_CHANNEL) ? nfiles : 0;
 
 	while (n > 0 && (uint32_t)n == (rest < INIT_PACKET_FILES ? rest : INIT_PACKET_FILES) &&
@@ -128,6 +137,8 @@ static int receive_rest(int *files, int n, uint32_t nfiles)
 		if (rest == 0)
 			return 0;
 		n = await_packet() ? init_receive(init_file(INIT_CHANNEL), &more, files, INIT_PACKET_FILES) : -1;
+		if (more.kind != INIT_FILES)
+			break;
 	}
 	errno = EMFILE;
 	return -1;
@@ -180,12 +191,12 @@ static void start(const struct init_message *m, int *files, int n)
 	if (pidfd >= 0)
 		close_between(pidfd + 1, init_file(INIT_CHANNEL) - 1);
 	if (pid > 0) {
-		init_send_started(init_file(INIT_CHANNEL), pid, pidfd);
+		init_send_started(init_file(INIT_CHANNEL), init_file(INIT_LIFELINE), pid, pidfd);
 		close(pidfd);
 		return;
 	}
 	answer.error = error;
-	init_send(init_file(INIT_CHANNEL), &answer);
+	say(&answer);
 }
 
 /* Sends SIGKILL to all processes of the pod. PID 1 is not killed, nor is the process that does it. */
@@ -222,15 +233,28 @@ static void __attribute__((noreturn)) end(uint32_t namespaces)
 	int tries;
 
 	for (tries = 0; tries < KILL_TRIES; tries++) {
+		pid_t pid;
+
 		kill_pod(namespaces);
-		while (waitpid(-1, NULL, WNOHANG) > 0)
-			;
-		if (errno != ECHILD)
+		do
+			pid = waitpid(-1, NULL, WNOHANG);
+		while (pid > 0);
+		if (pid == 0)
 			poll(NULL, 0, KILL_MS);
 		else if (!has_ready || poll(&supervisor, 1, KILL_MS) > 0)
 			break;
 	}
 	_exit(0);
+}
+
+/* From now on init has no ready pipe, and dies with the supervisor even when it is stopped. In the host's PID namespace
+ * it must live to kill. */
+static void give_up_ready(uint32_t namespaces)
+{
+	if (namespaces & CLONE_NEWPID)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close(init_file(INIT_READY));
+	has_ready = 0;
 }
 
 /* Handles a message. Returns 0 at the channel's end. */
@@ -256,11 +280,7 @@ static int take_message(uint32_t namespaces)
 			kill(m.number, SIGKILL);
 		break;
 	case INIT_UP:
-		/* From now on a stopped init dies with the supervisor, too. In the host's PID namespace it must live to kill. */
-		if (namespaces & CLONE_NEWPID)
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(init_file(INIT_READY));
-		has_ready = 0;
+		give_up_ready(namespaces);
 		break;
 	default: /* the rest of a start that has failed */
 		close_between(0, init_file(INIT_CHANNEL) - 1);
@@ -276,15 +296,18 @@ void init_serve(uint32_t namespaces, int ready)
 		{ init_file(INIT_LIFELINE), 0, 0 }, /* for its end alone */
 	};
 	struct signalfd_siginfo signal;
+	int more = 0;
 
 	has_ready = ready;
+	if (!ready)
+		give_up_ready(namespaces);
 	for (;;) {
-		if (poll(polled, sizeof(polled) / sizeof(*polled), -1) < 0 && errno != EINTR)
+		if (poll(polled, sizeof(polled) / sizeof(*polled), more ? 0 : -1) < 0 && errno != EINTR)
 			end(namespaces);
-		if (polled[1].revents) {
+		if (polled[1].revents || more) {
 			while (read(init_file(INIT_SIGNALS), &signal, sizeof(signal)) > 0)
 				;
-			collect();
+			more = collect();
 		}
 		if (polled[2].revents || (polled[0].revents && !take_message(namespaces)))
 			end(namespaces);

@@ -4,7 +4,7 @@
  *
  *	supervisor (Go, pid1.go)                    init (init.c)
  *	   INIT_BEGIN   ─────────────────────────►  the process that waits for it (first.c) makes init, and ends
- *	                ◄─────────────────────────  INIT_BEGUN
+ *	                ◄─────────────────────────  INIT_BORN, and of init itself INIT_BEGUN
  *	   INIT_START   ─────────────────────────►  forks a child
  *	                ◄─────────────────────────  INIT_STARTED, in the order of the starts
  *	   INIT_RUNS    ─────────────────────────►  the child has become its program, or
@@ -29,7 +29,7 @@ enum init_kind {
 	/* Fork a child. The packets carry nfiles descriptors: those of the plan (child.h) in its order, then the plan
 	 * itself, a memfd, then the folder of a cgroup of version 2 if there is one. */
 	INIT_START,
-	/* More descriptors of INIT_START. */
+	/* More descriptors of INIT_START, with no other message between. Without descriptors: the start fails. */
 	INIT_FILES,
 	/* The child is its program: init does not continue it any more when it is stopped. */
 	INIT_RUNS,
@@ -38,8 +38,9 @@ enum init_kind {
 	/* Close the ready pipe. */
 	INIT_UP,
 
-	INIT_BEGUN,   /* of the process that makes init, error, or init's number in the supervisor's PID namespace, and
-	               * status, the sender's number there; of init, when it is ready, number is 0 */
+	INIT_BORN,    /* status, the number of the process that makes init, in the supervisor's PID namespace; error, or
+	               * number, init's there */
+	INIT_BEGUN,   /* init is ready */
 	INIT_STARTED, /* error, or number; then the packet carries a pidfd and, translated by the kernel, the number
 	               * in the supervisor's PID namespace (SCM_CREDENTIALS) */
 	INIT_ENDED,   /* number and status */

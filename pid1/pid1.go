@@ -41,14 +41,11 @@ type Init struct {
 	pid        int     // from Begin on
 	namespaces uintptr // likewise, as in clone(2)
 
-	sending  sync.Mutex  // held while a start is sent, so that the answers come in the order of asked
-	asked    chan *asked // the starts that init has not answered
+	sending  sync.Mutex       // held while a message is sent: a start has several packets
+	asked    chan chan answer // for the starts that init has not answered, in their order; each has room for the answer
 	running  sync.Mutex
 	children map[int32]*Child // guarded by running; by number in init's PID namespace
 }
-
-// asked is a start that is under way.
-type asked struct{ answered chan answer }
 
 type answer struct {
 	child *Child
@@ -57,6 +54,10 @@ type answer struct {
 
 // maxAsked is how many starts may be under way at once: more than a supervisor has.
 const maxAsked = 1024
+
+// limit is how long init may take for an answer, to read its messages, and to end. A host's signal may have stopped it;
+// a process of the pod that no signal reaches keeps it from its end.
+const limit = 30 * time.Second
 
 // init keeps the supervisor's main goroutine on the process's first thread, which it is certain to be on
 // only here. A runtime has threads join a container's mount namespace and end there; the
@@ -104,13 +105,14 @@ func open(fd C.int) (*Init, error) {
 	}
 	i := &Init{
 		channel: channel, begun: make(chan C.struct_init_message, 2), gone: make(chan struct{}), lost: make(chan struct{}),
-		asked: make(chan *asked, maxAsked), children: make(map[int32]*Child),
+		asked: make(chan chan answer, maxAsked), children: make(map[int32]*Child),
 	}
 	go i.listen()
 	return i, nil
 }
 
-// Begin makes init in new namespaces, as in clone(2), and passes it the ready pipe, nil for none. It is called once.
+// Begin makes init in new namespaces, as in clone(2), and passes it the ready pipe, nil for none, of which init keeps
+// its copy until Up. It is called once, before the methods below; after an error only Close may be called.
 func (i *Init) Begin(namespaces uintptr, ready *os.File) error {
 	self, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
@@ -124,20 +126,26 @@ func (i *Init) Begin(namespaces uintptr, ready *os.File) error {
 	if err := i.send(&C.struct_init_message{kind: C.INIT_BEGIN, namespaces: C.uint32_t(namespaces)}, files); err != nil {
 		return fmt.Errorf("make the pod's init: %w", err)
 	}
+	over := time.After(limit)
 	for isReady := false; !isReady || i.pid == 0; {
-		m, open := <-i.begun
-		switch {
-		case !open:
-			return errors.New("make the pod's init: it has ended")
-		case m.status == 0:
-			isReady = true
-			continue
+		select {
+		case m, open := <-i.begun:
+			if !open {
+				return errors.New("make the pod's init: it has ended")
+			}
+			if isReady = isReady || m.kind == C.INIT_BEGUN; m.kind == C.INIT_BEGUN {
+				continue
+			}
+			if err := collect(int(m.status)); err != nil { // it ends now
+				return err
+			}
+			if m.error != 0 {
+				return fmt.Errorf("make the pod's init: %w", os.NewSyscallError("clone", syscall.Errno(m.error)))
+			}
+			i.pid, i.namespaces = int(m.number), namespaces
+		case <-over:
+			return fmt.Errorf("make the pod's init: it has not begun after %s", limit)
 		}
-		collect(int(m.status)) // it ends now
-		if m.error != 0 {
-			return fmt.Errorf("make the pod's init: %w", os.NewSyscallError("clone", syscall.Errno(m.error)))
-		}
-		i.pid, i.namespaces = int(m.number), namespaces
 	}
 	return nil
 }
@@ -157,54 +165,42 @@ func (i *Init) Namespace(name string) string {
 
 // In calls do on a thread in init's IPC and UTS namespaces.
 func (i *Init) In(do func() error) error {
-	return thread.New(func() error {
-		for _, name := range []string{"ipc", "uts"} {
-			path := i.Namespace(name)
-			if path == "" {
-				continue
-			}
-			namespace, err := os.Open(path)
-			if err != nil {
-				return fmt.Errorf("open the pod's namespace: %w", err)
-			}
-			err = unix.Setns(int(namespace.Fd()), 0)
-			namespace.Close()
-			if err != nil {
-				return os.NewSyscallError("setns", err)
-			}
-		}
-		return do()
-	})
+	return thread.In([]string{i.Namespace("ipc"), i.Namespace("uts")}, do)
 }
 
-// Up has init close its copy of the ready pipe.
+// Up has init close its copy of the ready pipe. It returns an error when init has ended.
 func (i *Init) Up() error {
-	return i.send(&C.struct_init_message{kind: C.INIT_UP}, nil)
+	return i.say(C.INIT_UP, 0)
 }
 
-// Lost is closed when init has ended, or cannot be reached, before Close. Its children have ended then, but for those
-// in the host's PID namespace.
+// Lost is closed when init has ended, or cannot be reached, before Close. The pod's other processes have ended then or
+// are about to, but for those in the host's PID namespace that init has not started itself: its children's orphans.
 func (i *Init) Lost() <-chan struct{} { return i.lost }
 
-// Close ends init, and with it what is left of the pod.
+// Close ends init, and with it what is left of the pod. It is called once. An error says that init has not ended: a
+// process of the pod is in an uninterruptible wait.
 func (i *Init) Close() error {
 	if i.pid == 0 {
-		return nil
+		return i.channel.Close() // the process that would make init ends
 	}
 	i.closing.Store(true)
-	err := i.Up() // or init would wait for this process's end
+	_ = i.Up() // or init would wait for this process's end; an error is init's
 	i.channel.Close()
-	collect(i.pid)
-	return err
+	return collect(i.pid)
 }
 
-// collect waits for a child's end.
-func collect(pid int) {
-	for {
-		if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
-			return
-		}
+// collect waits for the end of a child that is about to end (wait(2)).
+func collect(pid int) error {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
 	}
+	defer unix.Close(pidfd)
+	if err := child.Await(pidfd, time.Now().Add(limit)); err != nil {
+		return fmt.Errorf("end the pod's init, process %d: %w", pid, err)
+	}
+	_, err = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+	return os.NewSyscallError("wait4", err)
 }
 
 // Child is a process that init has started. Init continues it when it is stopped, until a moment after Runs.
@@ -214,20 +210,22 @@ type Child struct {
 	number C.int32_t
 }
 
-// Runs says that the child has become its program. A SIGSTOP that an app has sent before the exec may stop the program.
+// Runs says that the child has become its program, which a SIGSTOP stops as usual from a moment later on: the kernel may
+// deliver one after the exec that an app has sent before it. It does not wait.
 func (c *Child) Runs() {
 	const moment = 100 * time.Millisecond
 	time.AfterFunc(moment, func() {
 		select {
 		case <-c.Done(): // another child may have its number
 		default:
-			_ = c.init.send(&C.struct_init_message{kind: C.INIT_RUNS, number: c.number}, nil) // an error is the pod's end
+			_ = c.init.say(C.INIT_RUNS, c.number) // an error is the pod's end
 		}
 	})
 }
 
 // Start has init fork a child with a plan (child.h), whose descriptors are the files, in the cgroup of version 2 if
-// there is one. An error of the kernel is a *os.SyscallError.
+// there is one. The files are the caller's to close. An error of the kernel is a *os.SyscallError. After another one a
+// child may still begin: it ends when it finds the ends of the plan's pipes closed.
 func (i *Init) Start(plan []byte, files []*os.File, cgroup *os.File) (*Child, error) {
 	memory, err := memfd(plan)
 	if err != nil {
@@ -240,31 +238,18 @@ func (i *Init) Start(plan []byte, files []*os.File, cgroup *os.File) (*Child, er
 		all, m.in_cgroup = append(all, cgroup), 1
 	}
 	m.nfiles = C.uint32_t(len(all))
-	a := &asked{make(chan answer, 1)}
-	if err := i.ask(a, &m, all); err != nil {
+	answered := make(chan answer, 1)
+	if err := i.ask(answered, &m, all); err != nil {
 		return nil, fmt.Errorf("ask init: %w", err)
 	}
 	select {
-	case result := <-a.answered:
+	case result := <-answered:
 		return result.child, result.err
 	case <-i.gone:
 		return nil, errors.New("init has ended")
+	case <-time.After(limit):
+		return nil, fmt.Errorf("init has not answered after %s", limit)
 	}
-}
-
-func (i *Init) ask(a *asked, m *C.struct_init_message, files []*os.File) error {
-	i.sending.Lock()
-	defer i.sending.Unlock()
-	i.asked <- a
-	for len(files) > 0 {
-		n := min(len(files), C.INIT_PACKET_FILES)
-		if err := i.send(m, files[:n]); err != nil {
-			return err
-		}
-		files = files[n:]
-		m.kind = C.INIT_FILES
-	}
-	return nil
 }
 
 // Missing returns why init cannot start an app here, or nil: the kernel lacks the newest of the system calls that a
