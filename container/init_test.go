@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/pid1"
+	"kurma.io/stager/spec"
 )
 
 // podNamespaces are those of a pod by default.
@@ -73,4 +75,37 @@ func initOf(t testing.TB) *pid1.Init {
 		t.Fatal(err)
 	}
 	return init
+}
+
+// The processes of a pod whose init was killed have ended when they are reported as such, also in the host's PID
+// namespace, where the kernel kills none of them.
+func TestProcessesHaveEndedWithTheirInit(t *testing.T) {
+	for _, namespaces := range []uintptr{podNamespaces, podNamespaces &^ unix.CLONE_NEWPID} {
+		init, err := pid1.New()
+		if err == nil {
+			err = init.Begin(namespaces, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRuntime(t)
+		r.init = init
+		t.Setenv(directVariable, "1")
+		c := containerOf(t, r, testSpec(busyboxRoot(t), "sleep", "1000"))
+		p, err := c.Start(spec.Stdio{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(init.PID(), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		state, err := os.ReadFile(procPath(p.PID(), "stat"))
+		if err == nil && !strings.Contains(string(state), ") Z ") {
+			t.Errorf("namespaces %#x: the process is %q", namespaces, state)
+		}
+		if err := errors.Join(c.Destroy(), init.Close()); err != nil {
+			t.Error(err)
+		}
+	}
 }

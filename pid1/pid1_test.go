@@ -3,6 +3,7 @@ package pid1
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -110,6 +112,11 @@ func play(own *Init, role string) {
 		await()
 		text, _ := os.ReadFile("/proc/thread-self/mountinfo")
 		fmt.Fprintf(os.Stdout, "%q\n", text)
+	case "starts":
+		startThree(own)
+	case "deaf":
+		fill(own)
+		fallthrough
 	case "high":
 		if err := unix.Dup3(inheritedPipe, 500, unix.O_CLOEXEC); err != nil { // the kernel releases it first
 			say(err.Error())
@@ -121,6 +128,26 @@ func play(own *Init, role string) {
 	}
 	_ = own.Close()
 	os.Exit(0)
+}
+
+// startThree says how three starts end: one whose first packet cannot be sent, one whose second cannot, and one with a
+// plan that is empty.
+func startThree(own *Init) {
+	closed, usable := os.NewFile(1<<20, "closed"), os.Stdin
+	many := append(slices.Repeat([]*os.File{usable}, 300), closed)
+	for _, files := range [][]*os.File{{closed}, many, {usable}} {
+		_, err := own.Start(nil, files, nil)
+		say(fmt.Sprint(err))
+	}
+}
+
+// fill sends starts, and takes no answers, until init cannot send any more and takes none either.
+func fill(own *Init) {
+	const start, size = 2, 32 // of struct init_message
+	m := append(binary.NativeEndian.AppendUint32(nil, start), make([]byte, size-4)...)
+	for err := error(nil); err == nil; _, err = own.channel.Write(m) {
+		_ = own.channel.SetWriteDeadline(time.Now().Add(time.Second))
+	}
 }
 
 // leaveRoot ends the process, with 7 if it cannot leave the stager's root, and sees the volume if there is one.
@@ -350,10 +377,17 @@ func TestInitAndSupervisorEndWithEachOther(t *testing.T) {
 	isGone(t, init)
 }
 
+// A start that cannot be sent takes no other's answer.
+func TestAStartThatIsNotSentTakesNoAnswer(t *testing.T) {
+	s := start(t, "starts", ownPID, "")
+	s.says("up", "ask init: write unixpacket @: sendmsg: bad file descriptor", "ask init: write unixpacket @: sendmsg: bad file descriptor", "mmap: invalid argument")
+	s.ends(0)
+}
+
 // init ends with a supervisor that cannot end: the kernel waits for a pipe that another process has locked, whether it
-// releases the channel before that or not.
+// releases the channel before that or not, and whether init waits for it to read or not.
 func TestInitEndsWithASupervisorThatCannotEnd(t *testing.T) {
-	for _, role := range []string{"wait", "high"} {
+	for _, role := range []string{"wait", "high", "deaf"} {
 		for _, namespaces := range []uintptr{ownPID, hostPID} {
 			r, w, err := os.Pipe()
 			if err != nil {
