@@ -19,7 +19,7 @@ ADD     ?=
 GO      := go
 TAGS    := seccomp netgo osusergo
 GOBUILD := $(GO) build -trimpath -buildvcs=false
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X $(shell $(GO) list -m)/internal/version.version=$(VERSION)
 # Debian's cross compiler, and the libraries of the package libseccomp-dev:arm64.
 CROSS   := $(if $(filter arm64,$(ARCH)),CC=aarch64-linux-gnu-gcc PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
 STATIC  := $(CROSS) GOARCH=$(ARCH) CGO_ENABLED=1 $(GOBUILD) -tags '$(TAGS)' -ldflags "$(LDFLAGS) -linkmode external -extldflags '-static'"

@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"kurma.io/stager/internal/version"
 	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
@@ -64,7 +65,7 @@ func main() {
 // rootCommand returns the program's command line.
 func rootCommand(c *cli) *cobra.Command {
 	root := group("launcher", "run pods of App Container images with a stager image")
-	root.Use, root.Version = "launcher COMMAND", version
+	root.Use, root.Version = "launcher COMMAND", version.String()
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true // there is our own, for the same shells as the packages
 	root.SetOut(c.stdout)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"kurma.io/stager/internal/version"
 )
 
 // manCommand is `man DIR`, hidden: it writes a man page for each command into the folder. The
@@ -46,7 +48,8 @@ func writeManPages(dir string, cmd *cobra.Command) error {
 // manPage returns a command's page in the language of man(7).
 func manPage(name string, cmd *cobra.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"launcher %s\" \"Kurma launcher\"\n", roff(strings.ToUpper(name)), roff(version))
+	title := strings.ToUpper(name)
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"launcher %s\" \"Kurma launcher\"\n", roff(title), roff(version.String()))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n%s\n", roff(cmd.UseLine()))
 	if cmd.Long != "" {

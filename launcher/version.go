@@ -5,10 +5,9 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
-)
 
-// version is the launcher's version. The Makefile sets it: the linker can set only a variable of a package.
-var version = "unknown"
+	"kurma.io/stager/internal/version"
+)
 
 // versionCommand is `version`.
 func versionCommand(c *cli) *cobra.Command {
@@ -23,9 +22,9 @@ func versionCommand(c *cli) *cobra.Command {
 					Version string `json:"version"`
 					Go      string `json:"go"`
 					Arch    string `json:"arch"`
-				}{version, runtime.Version(), runtime.GOARCH})
+				}{version.String(), runtime.Version(), runtime.GOARCH})
 			}
-			_, err := fmt.Fprintln(c.stdout, "launcher", version)
+			_, err := fmt.Fprintln(c.stdout, "launcher", version.String())
 			return err
 		},
 	}

@@ -17,12 +17,10 @@ import (
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/callins/plain"
+	"kurma.io/stager/internal/version"
 	"kurma.io/stager/names"
 	"kurma.io/stager/pid1"
 )
-
-// version is the stager's version. The Makefile sets it.
-var version = "unknown"
 
 func main() {
 	beContainer()
@@ -55,7 +53,7 @@ func dispatch(args []string) error {
 		return callIn(ctx, plain.Streams(), args[2:])
 	}
 	if args[1] == "--version" && len(args) == 2 {
-		_, err := fmt.Fprintln(os.Stdout, names.Program, version)
+		_, err := fmt.Fprintln(os.Stdout, names.Program, version.String())
 		return err
 	}
 	return fmt.Errorf("%s: unknown call-in %q, want one of %s", names.Program, args[1], commandNames())

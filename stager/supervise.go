@@ -10,6 +10,7 @@ import (
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
 	"kurma.io/stager/helper"
+	"kurma.io/stager/internal/version"
 	"kurma.io/stager/names"
 	"kurma.io/stager/pid1"
 )
@@ -33,7 +34,7 @@ func supervise(ctx context.Context, init *pid1.Init) error {
 // a runtime needs.
 func partsOf(in boot.Inherited, init *pid1.Init, starter helper.Starter, log *slog.Logger) boot.Parts {
 	return boot.Parts{
-		Version: version, Runtime: newRuntime(names.AppsCgroup, init, starter, log), Drivers: newDrivers(starter),
+		Version: version.String(), Runtime: newRuntime(names.AppsCgroup, init, starter, log), Drivers: newDrivers(starter),
 		Init: init, Inherited: in, CallIns: handlers,
 	}
 }

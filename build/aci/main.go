@@ -31,10 +31,8 @@ import (
 	"strings"
 
 	"kurma.io/stager/internal/plaintext"
+	"kurma.io/stager/internal/version"
 )
-
-// version is aci's version. The Makefile sets it.
-var version = "unknown"
 
 func main() {
 	os.Exit(exitStatus(dispatch(streams{os.Stdout, os.Stderr}, os.Args[1:]), os.Stderr))
@@ -92,7 +90,7 @@ func dispatch(s streams, args []string) error {
 		help(s.stdout)
 		return nil
 	case "--version", "-version", "version":
-		_, err := fmt.Fprintln(s.stdout, "aci", version)
+		_, err := fmt.Fprintln(s.stdout, "aci", version.String())
 		return err
 	case "man": // for packages, and so not in the help
 		return writeManPage(s.stdout)

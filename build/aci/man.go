@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"kurma.io/stager/internal/version"
 )
 
 // writeManPage writes aci's man page in the language of man(7). Its text is that of the help.
 func writeManPage(w io.Writer) error {
 	var b strings.Builder
 	roff := strings.NewReplacer(`\`, `\e`, "-", `\-`)
-	fmt.Fprintf(&b, ".TH ACI 1 \"\" \"aci %s\" \"Kurma launcher\"\n", roff.Replace(version))
+	fmt.Fprintf(&b, ".TH ACI 1 \"\" \"aci %s\" \"Kurma launcher\"\n", roff.Replace(version.String()))
 	b.WriteString(".SH NAME\naci \\- builds, examines, signs and extracts App Container images\n")
 	b.WriteString(".SH SYNOPSIS\naci COMMAND [ARGUMENTS]\n.SH COMMANDS\n")
 	for _, c := range commands() {

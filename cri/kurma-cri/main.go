@@ -22,11 +22,9 @@ import (
 
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/server"
+	"kurma.io/stager/internal/version"
 	"kurma.io/stager/launcher/pods"
 )
-
-// version is set by the linker.
-var version = "unknown"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -67,7 +65,7 @@ func run(args []string) error {
 	case flags.NArg() > 1:
 		return fmt.Errorf("unknown argument %q", flags.Arg(1))
 	case *printVersion:
-		_, err := fmt.Fprintln(os.Stdout, "kurma-cri", version)
+		_, err := fmt.Fprintln(os.Stdout, "kurma-cri", version.String())
 		return err
 	}
 	config, err := readConfig(*file)
@@ -76,11 +74,11 @@ func run(args []string) error {
 	}
 	switch flags.Arg(0) {
 	case "":
-		return server.Run(ctx, config, version)
+		return server.Run(ctx, config, version.String())
 	case "status":
 		return showStatus(ctx, config.Socket, os.Stdout)
 	case "remove-all":
-		return server.RemoveAll(ctx, config, version)
+		return server.RemoveAll(ctx, config, version.String())
 	default:
 		return fmt.Errorf("unknown command %q; known commands: status, remove-all", flags.Arg(0))
 	}

@@ -29,6 +29,9 @@ func TestTheModuleIsInstalledAndImported(t *testing.T) {
 		if out := user.run(env, filepath.Join(bin, program), "--help"); !strings.Contains(out, program) {
 			t.Errorf("%s --help prints:\n%s", program, out)
 		}
+		if out := user.run(env, filepath.Join(bin, program), "--version"); !strings.HasSuffix(out, " "+strings.TrimPrefix(release.Version, "v")+"\n") {
+			t.Errorf("%s --version prints %q", program, out)
+		}
 	}
 
 	importer := emptyFolder(t)
