@@ -78,13 +78,17 @@ func NewRuntime(cgroup string, init *pid1.Init, log *slog.Logger) *Runtime {
 
 // SelectStarts implements spec.Selectable.
 func (r *Runtime) SelectStarts(name string) {
-	if r.direct = name != spec.LibcontainerStarts; !r.direct {
+	if r.direct = name != spec.LibcontainerStarts || r.init.Namespace("pid") == ""; !r.direct {
 		return
 	}
-	if missing := pid1.Missing(); missing != nil {
+	switch missing := pid1.Missing(); {
+	case missing != nil:
 		r.log.Warn("apps are started by libcontainer: the kernel lacks what a direct start needs (Linux 5.12)",
 			"error", missing)
 		r.direct = false
+	case name == spec.LibcontainerStarts:
+		// libcontainer's processes would be the supervisor's children: only their PID namespace ends them with it.
+		r.log.Info("apps are started by forks of init, not by libcontainer: the pod has no PID namespace of its own")
 	}
 }
 

@@ -52,7 +52,8 @@ type Selectable interface {
 	Runtime
 
 	// SelectStarts selects the way by its name, "" for the runtime's own choice. It is called at most once, before
-	// Prepare. Where the machine lacks what a way needs, the runtime takes another one and logs why.
+	// Prepare. Where the machine lacks what a way needs, or the way does not fit the pod's namespaces, the runtime takes
+	// another one and logs why.
 	SelectStarts(name string)
 }
 

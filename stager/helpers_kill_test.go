@@ -18,8 +18,7 @@ import (
 // A helper ends if any of the processes that it depends on is killed, even if it ignores signals.
 func TestHelpersEndWithTheirParents(t *testing.T) {
 	t.Parallel()
-	hostPID := withPod("isolators", []any{map[string]any{"name": "os/linux/namespaces", "value": map[string]string{"pid": "host"}}})
-	for name, options := range map[string][]podOption{"own PID namespace": {withHelpers}, "host's PID namespace": {withHelpers, hostPID}} {
+	for name, options := range map[string][]podOption{"own PID namespace": {withHelpers}, "host's PID namespace": {withHelpers, withHostPID}} {
 		for victim, test := range map[string]struct {
 			find func(p *testPod, helper int) int
 			want string // what the helper's wait returns, where the supervisor is left

@@ -89,6 +89,11 @@ func withConfig(key string, value any) podOption {
 	return func(_ *testPod, document map[string]any) { document["stagerConfig"].(map[string]any)[key] = value }
 }
 
+// withHostPID starts the pod in the host's PID namespace.
+func withHostPID(p *testPod, document map[string]any) {
+	withPod("isolators", []any{map[string]any{"name": "os/linux/namespaces", "value": map[string]string{"pid": "host"}}})(p, document)
+}
+
 // logged starts the pod without the pipe that is otherwise an app's stdout.
 func logged(p *testPod, _ map[string]any) { p.output = nil }
 
