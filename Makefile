@@ -51,6 +51,7 @@ RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... $(wildcard
 # what others do once, or wait for limits.
 LONG := \
 	TestAFaultLeavesNothing \
+	TestAStoppedInitHoldsUpNobody \
 	TestAPluginThatHangsIsEndedAfterItsTime \
 	TestDocumentsAreTrue \
 	TestExamplesRunTheSpecificationsPod \

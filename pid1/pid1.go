@@ -186,6 +186,9 @@ func (i *Init) Close() error {
 	i.closing.Store(true)
 	_ = i.Up() // or init would wait for this process's end; an error is init's
 	i.channel.Close()
+	if i.namespaces&unix.CLONE_NEWPID != 0 {
+		_ = unix.Kill(i.pid, unix.SIGKILL) // also if init is stopped; nobody has collected it
+	}
 	return collect(i.pid)
 }
 
@@ -225,7 +228,7 @@ func (c *Child) Runs() {
 
 // Start has init fork a child with a plan (child.h), whose descriptors are the files, in the cgroup of version 2 if
 // there is one. The files are the caller's to close. An error of the kernel is a *os.SyscallError. After another one a
-// child may still begin: it ends when it finds the ends of the plan's pipes closed.
+// child may still begin: it is killed.
 func (i *Init) Start(plan []byte, files []*os.File, cgroup *os.File) (*Child, error) {
 	memory, err := memfd(plan)
 	if err != nil {
@@ -248,7 +251,19 @@ func (i *Init) Start(plan []byte, files []*os.File, cgroup *os.File) (*Child, er
 	case <-i.gone:
 		return nil, errors.New("init has ended")
 	case <-time.After(limit):
+		go i.killLate(answered)
 		return nil, fmt.Errorf("init has not answered after %s", limit)
+	}
+}
+
+// killLate kills the child of a start that nobody waits for any more.
+func (i *Init) killLate(answered <-chan answer) {
+	select {
+	case late := <-answered:
+		if late.child != nil {
+			_ = late.child.Signal(unix.SIGKILL) // it may have ended
+		}
+	case <-i.gone:
 	}
 }
 
