@@ -36,8 +36,8 @@ func (p *Process) End(status syscall.WaitStatus) {
 	close(p.done)
 }
 
-// Kill kills the process and waits until it has ended, but does not collect it. It is called before End. An error says that
-// the process has not ended until then: it is in an uninterruptible wait.
+// Kill kills the process and waits until it has ended, but does not collect it. It is called before End. An error says
+// that the process has not ended until then: it is in an uninterruptible wait.
 func (p *Process) Kill(until time.Time) error {
 	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
