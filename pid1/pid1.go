@@ -213,7 +213,7 @@ type Child struct {
 	number C.int32_t
 }
 
-// Runs says that the child has become its program, which a SIGSTOP stops as usual from a moment later on: the kernel may
+// also if init is stopped; it is not collected yet
 // deliver one after the exec that an app has sent before it. It does not wait.
 func (c *Child) Runs() {
 	const moment = 100 * time.Millisecond
