@@ -187,7 +187,7 @@ func (i *Init) Close() error {
 	_ = i.Up() // or init would wait for this process's end; an error is init's
 	i.channel.Close()
 	if i.namespaces&unix.CLONE_NEWPID != 0 {
-		_ = unix.Kill(i.pid, unix.SIGKILL) // also if init is stopped; nobody has collected it
+		_ = unix.Kill(i.pid, unix.SIGKILL) // also where it is stopped; only collect collects it
 	}
 	return collect(i.pid)
 }
@@ -213,8 +213,8 @@ type Child struct {
 	number C.int32_t
 }
 
-// also if init is stopped; it is not collected yet
-// deliver one after the exec that an app has sent before it. It does not wait.
+// Runs says that the child has become its program, which a SIGSTOP stops as usual from a moment later on: the kernel
+// may deliver one after the exec that an app has sent before it. It does not wait.
 func (c *Child) Runs() {
 	const moment = 100 * time.Millisecond
 	time.AfterFunc(moment, func() {
