@@ -198,22 +198,38 @@ func openHandles(p spec.Running, ownPIDs bool) (h handles, err error) {
 		h.close()
 		return handles{}, fmt.Errorf("open container's first process: %w", err)
 	}
-	if h.root, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	if err := h.openOf(ownPIDs); err != nil {
 		h.close()
-		return handles{}, fmt.Errorf("open container's root: %w", err)
-	}
-	if h.mounts, err = os.Open(proc + "/ns/mnt"); err != nil {
-		h.close()
-		return handles{}, fmt.Errorf("open container's mount namespace: %w", err)
-	}
-	if ownPIDs {
-		if h.pids, err = os.Open(proc + "/ns/pid"); err != nil {
-			h.close()
-			return handles{}, fmt.Errorf("open container's PID namespace: %w", err)
-		}
+		return handles{}, err
 	}
 	h.null, _ = pathrs.OpenatInRoot(h.root, "dev/null") // a volume may be where it would be
 	return h, nil
+}
+
+// openOf opens the handles in the process's folder. Its number may be another process's by now.
+func (h *handles) openOf(ownPIDs bool) (err error) {
+	if h.root, err = h.open("root", unix.O_PATH|unix.O_DIRECTORY); err != nil {
+		return fmt.Errorf("open container's root: %w", err)
+	}
+	if h.mounts, err = h.open("ns/mnt", unix.O_RDONLY); err != nil {
+		return fmt.Errorf("open container's mount namespace: %w", err)
+	}
+	if !ownPIDs {
+		return nil
+	}
+	if h.pids, err = h.open("ns/pid", unix.O_RDONLY); err != nil {
+		return fmt.Errorf("open container's PID namespace: %w", err)
+	}
+	return nil
+}
+
+// open opens a file in the process's folder, which is of no other process.
+func (h *handles) open(path string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(h.process.Fd()), path, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "openat", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // handles are open descriptors of a container's root and namespaces. The runtime holds them
@@ -241,11 +257,10 @@ func (h *handles) openNull() (*os.File, error) {
 // openCgroups opens the cgroup namespace, once the first process is the app. That of the supervisor itself is none:
 // the process ended before the shim had made its own.
 func (h *handles) openCgroups() {
-	fd, err := unix.Openat(int(h.process.Fd()), "ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	opened, err := h.open("ns/cgroup", unix.O_RDONLY)
 	if err != nil {
 		return
 	}
-	opened := os.NewFile(uintptr(fd), "ns/cgroup")
 	found, err1 := opened.Stat()
 	own, err2 := os.Stat("/proc/self/ns/cgroup")
 	if err1 != nil || err2 != nil || os.SameFile(found, own) {
