@@ -61,42 +61,73 @@ func Await(pidfd int, until time.Time) error {
 	}
 }
 
+// killLimit is how long Follow waits for the end of a child that it has killed.
+const killLimit = time.Second
+
 // Follow returns a child of this program, for which nothing else waits (wait(2)): it collects the child when that has
-// ended, and calls release, if that is not nil, before Done is closed. No thread waits for the child.
+// ended, and calls release, if that is not nil, before Done is closed. No thread waits for the child, unless the Go
+// runtime cannot poll its pidfd. The status of a process that something else has collected is that of SIGKILL: it is
+// not known. A child that cannot be followed is killed before Follow returns the error.
 func Follow(pid int, release func()) (*Process, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
+	pidfd, polled, err := open(pid)
 	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
+		_ = unix.Kill(pid, unix.SIGKILL) // its number is free only when it is collected
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // os.NewFile polls such files only
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	p := New(pid, os.NewFile(uintptr(fd), "pidfd"))
-	polled, err := p.pidfd.SyscallConn()
-	if err != nil {
-		p.pidfd.Close()
-		return nil, err
-	}
+	p := New(pid, pidfd)
 	go func() {
-		status := syscall.WaitStatus(0)
+		var status syscall.WaitStatus
 		// The kernel reports the end by the pidfd (poll(2)).
-		_ = polled.Read(func(uintptr) bool { return collect(pid, &status) })
+		if err != nil || polled.Read(func(uintptr) bool { return collect(pid, &status, syscall.WNOHANG) }) != nil {
+			collect(pid, &status, 0)
+		}
 		if release != nil {
 			release()
 		}
 		p.End(status)
 	}()
-	return p, nil
+	if err == nil {
+		return p, nil
+	}
+	select {
+	case <-p.Done():
+	case <-time.After(killLimit): // as in a frozen cgroup
+	}
+	return nil, err
 }
 
-// collect returns whether the child has ended, or is none.
-func collect(pid int, status *syscall.WaitStatus) bool {
+// open returns a process's pidfd.
+func open(pid int) (*os.File, syscall.RawConn, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("pidfd_open", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // os.NewFile polls such files only
+		unix.Close(fd)
+		return nil, nil, os.NewSyscallError("fcntl", err)
+	}
+	pidfd := os.NewFile(uintptr(fd), "pidfd")
+	polled, err := pidfd.SyscallConn()
+	if err != nil {
+		pidfd.Close()
+		return nil, nil, err
+	}
+	return pidfd, polled, nil
+}
+
+// unknown is the status of a process whose end is not known, as from wait(2).
+const unknown = syscall.WaitStatus(syscall.SIGKILL)
+
+// collect returns whether the child has ended, or is none; options are as in wait(2).
+func collect(pid int, status *syscall.WaitStatus, options int) bool {
 	for {
-		got, err := syscall.Wait4(pid, status, syscall.WNOHANG, nil)
-		if err != syscall.EINTR {
-			return got == pid || err != nil
+		got, err := syscall.Wait4(pid, status, options, nil)
+		if err == syscall.EINTR {
+			continue
 		}
+		if err != nil {
+			*status = unknown
+		}
+		return got == pid || err != nil
 	}
 }
 
