@@ -97,8 +97,7 @@ func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 		err = l.sendTerminal()
 	}
 	if err != nil {
-		_ = started.Signal(unix.SIGKILL) // it may have ended
-		<-started.Done()
+		l.end(started)
 		return nil, err
 	}
 	c.oom.Start(c.initPID, c.cgroups)

@@ -167,7 +167,7 @@ func (e *entrance) within(limit time.Duration, p *pid1.Child, wait func() error)
 }
 
 // end ends a process whose start has failed. It does not wait for one that cannot be killed.
-func (e *entrance) end(p *pid1.Child) {
+func (e *entrance) end(p spec.Running) {
 	_ = p.Signal(unix.SIGKILL) // it may have ended
 	select {
 	case <-p.Done():
