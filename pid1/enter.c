@@ -98,9 +98,10 @@ void enter_mount_namespace(void)
 		detach(old);
 	} else if (errno == EINVAL) {
 		/* The host runs from its initial RAM disk, which cannot be moved
-		 * away; to be mounted over hides it as well. The exec closes old. */
+		 * away; to be mounted over hides it as well. */
 		if (mount(path, "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0)
 			give_up("move root");
+		close(old);
 	} else {
 		give_up("pivot root");
 	}

@@ -131,6 +131,19 @@ func TestAStagerStopsWhereTheKernelRefuses(t *testing.T) {
 	}
 }
 
+// On a host that runs from its initial RAM disk, where pivot_root(2) is refused, the stager has its root as well, and no
+// descriptor of the host's.
+func TestAStagerHidesARootThatCannotBeMovedAway(t *testing.T) {
+	var out, messages bytes.Buffer
+	cmd := failingStager(t, failing.Call{Number: unix.SYS_PIVOT_ROOT, Errno: unix.EINVAL}, "state", unix.CLONE_NEWPID)
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	err := cmd.Run()
+	text := out.String()
+	if err != nil || !strings.Contains(text, "\ndirectory: / <nil>\n") || !strings.Contains(text, "\ndescriptors of folders: []\n") {
+		t.Errorf("%v: %s%s", err, text, &messages)
+	}
+}
+
 // cgroupOfVersion2 makes a cgroup for a test, and returns its folder.
 func cgroupOfVersion2(t *testing.T) string {
 	t.Helper()

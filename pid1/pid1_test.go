@@ -168,6 +168,7 @@ func sayState(own *Init) {
 	status, _ := os.ReadFile("/proc/self/status") // the kernel always has it
 	dir, err := os.Getwd()
 	fmt.Fprintf(os.Stdout, "%s\ndirectory: %s %v\numask: %o\n", status, dir, err, unix.Umask(0))
+	fmt.Fprintf(os.Stdout, "descriptors of folders: %v\n", openFolders())
 	mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", own.PID()))
 	for line := range strings.Lines(string(mounts)) {
 		say("init's mount: " + strings.Fields(line)[1])
@@ -176,6 +177,17 @@ func sayState(own *Init) {
 	say(fmt.Sprint("few descriptors: ", len(descriptors) > 0 && len(descriptors) <= 6))
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", own.PID()))
 	say(fmt.Sprint("init's threads: ", len(tasks)))
+}
+
+// openFolders returns the descriptors of folders that this process has.
+func openFolders() (found []int) {
+	for fd := range 2048 {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			found = append(found, fd)
+		}
+	}
+	return found
 }
 
 func say(line string) { fmt.Fprintln(os.Stdout, line) }
