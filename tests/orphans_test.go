@@ -64,12 +64,12 @@ func checkFlat(p *harness.Pod, pid int, what string, before usage) {
 	}
 }
 
-// An app leaves ORPHANS (20,000) orphans to init, which collects them all and needs no more memory,
+// An app leaves ORPHANS (5,000) orphans to init, which collects them all and needs no more memory,
 // descriptors or threads than before.
 func TestOrphansCostInitNothing(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
-	count := number(t, "ORPHANS", 20_000)
+	count := number(t, "ORPHANS", 5_000)
 	dir := b.Folder("sync", 0o777)
 	up := b.SignalPipe(dir + "/up")
 	// Each subshell ends before its child.
@@ -84,7 +84,7 @@ func TestOrphansCostInitNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	up.LineWithin(harness.Patience + time.Duration(count)*10*time.Millisecond)
+	up.LineWithin(harness.Patience + time.Duration(count)*30*time.Millisecond)
 	t.Logf("%d orphans in %s", count, time.Since(began))
 	harness.Eventually(t, "no zombie is left", func() bool { return len(childrenOf(init)) == 1 })
 	checkFlat(p, init, fmt.Sprintf("%d orphans", count), before)
