@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -160,10 +161,14 @@ func openTerminal(t *testing.T) (master, terminal *os.File) {
 func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
 	b := newFakes(t)
 	master, terminal := openTerminal(t)
-	log := newLog()
+	log, written := newLog(), filepath.Join(t.TempDir(), "written")
 	pod := start(t, Config{Log: slog.New(slog.NewTextHandler(log, nil)), Apps: []App{{
-		Name: "app", OutFile: terminal, Main: b.sh("head -c 1000000 /dev/zero; sleep 1000"),
+		Name: "app", OutFile: terminal, Main: b.sh("head -c 50000 /dev/zero; : >" + written + "; sleep 1000"), // as much as a pipe takes
 	}}})
+	surroundings.Eventually(t, "the app has written", func() bool {
+		_, err := os.Stat(written)
+		return err == nil
+	})
 	if _, err := master.Read(make([]byte, 1)); err != nil { // the rest stays
 		t.Error(err)
 	}
