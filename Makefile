@@ -81,7 +81,7 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all help build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all help build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -195,6 +195,10 @@ SEED ?=
 chaos: root deps-build deps-test aci images
 	CHAOS='$(N)' CHAOSSEED='$(SEED)' $(BUILT) \
 		$(GO) test -tags '$(TAGS)' -count=1 -timeout 6h -v -run '^TestNothingIsLeftAfterKillsAtRandom$$' ./tests
+
+kills: root deps-build deps-test aci images
+	KILLS='$(N)' KILLSSEED='$(SEED)' $(BUILT) \
+		$(GO) test -tags '$(TAGS)' -count=1 -timeout 6h -v -run '^TestNoProcessOutlivesTheSupervisorOrInit$$' ./tests
 
 # A run goes on where an earlier one with the same RESULTS has ended. POINT is OPERATION/ROLE/CALL/INDEX/FAULT, each a regular
 # expression, the last may be missing.
