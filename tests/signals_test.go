@@ -27,10 +27,10 @@ func TestNoSignalEndsThePod(t *testing.T) {
 	b := suite.NewMachine(t)
 	dir := b.Folder("probe", 0o755)
 	testProgram(b, dir)
-	p := b.Up("pod", harness.PodOf(suite.Shell("a", "exec sleep 1000"), suite.Shell("neighbour", "exec sleep 1000")).HostVolume("probe", dir, "/probe"))
+	p := b.Up("pod", harness.PodOf(suite.Shell("a", "exec sleep 1000"), suite.Shell("neighbour", "exec sleep 1000"), tracer()).HostVolume("probe", dir, "/probe"))
 	before := p.Status()
-	for range 3 {
-		sent := strings.TrimSpace(succeeds(p, "a", "/probe/probe signals"))
+	for _, app := range []string{"a", "tracer", "a"} {
+		sent := strings.TrimSpace(succeeds(p, app, "/probe/probe signals"))
 		if n, err := strconv.Atoi(sent); err != nil || n == 0 {
 			t.Errorf("%q signals were sent, so this test shows nothing", sent)
 		}

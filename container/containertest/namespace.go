@@ -38,6 +38,10 @@ func Main(m *testing.M) {
 		reach()
 		os.Exit(0)
 	}
+	if len(os.Args) == 2 && os.Args[1] == signalCommand {
+		sendSignals()
+		os.Exit(0)
+	}
 	if len(os.Args) == 3 && os.Args[1] == probeCommand {
 		probe(os.Args[2])
 		os.Exit(0)

@@ -100,8 +100,10 @@ func signalThread(pid, thread, sig int) (sent int) {
 			if err != nil {
 				continue
 			}
-			call(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(fd), s, at)
-			call(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(fd), s, 0)
+			for _, scope := range []uintptr{0, 1, 2, 4} { // PIDFD_SIGNAL_*, Linux 6.9: as the descriptor's, thread, process, group
+				call(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(fd), s, at, scope)
+				call(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(fd), s, 0, scope)
+			}
 			_ = unix.Close(fd)
 		}
 	}
