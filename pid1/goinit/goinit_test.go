@@ -58,7 +58,7 @@ type underTest struct {
 	t     *testing.T
 	in    io.WriteCloser
 	out   *bufio.Reader
-	says  func() string // to stderr, until its end
+	errs  *bufio.Reader // its stderr
 	ready *os.File      // the read end
 }
 
@@ -74,8 +74,7 @@ func start(t *testing.T, play string) *underTest {
 	out, stdout := pipe(t)
 	errs, stderr := pipe(t)
 	ready, ours := pipe(t)
-	s.in, s.out, s.ready = in, bufio.NewReader(out), ready
-	s.says = func() string { text, err := io.ReadAll(errs); must(t, err); return string(text) }
+	s.in, s.out, s.errs, s.ready = in, bufio.NewReader(out), bufio.NewReader(errs), ready
 	other, err := os.Open(os.DevNull)
 	must(t, err)
 	defer other.Close()
@@ -84,6 +83,14 @@ func start(t *testing.T, play string) *underTest {
 	must(t, errors.Join(stdout.Close(), stderr.Close(), ours.Close()))
 	t.Cleanup(func() { _, _ = s.Process.Kill(), s.Wait() })
 	return s
+}
+
+// says returns what the stager writes to stderr, until its end.
+func (s *underTest) says() string {
+	s.t.Helper()
+	text, err := io.ReadAll(s.errs)
+	must(s.t, err)
+	return string(text)
 }
 
 // program returns this program by the stager's name.
@@ -230,6 +237,22 @@ func TestInitKillsAPodInTheHostsPIDs(t *testing.T) {
 		if said := s.says(); strings.Contains(said, killsPod) != kills {
 			t.Errorf("%s: init says %q", play, said)
 		}
+	}
+}
+
+// An app that locks one of the supervisor's pipes, so that the supervisor does not end, does not hold init up.
+func TestInitKillsAPodInTheHostsPIDsThatHoldsTheSupervisor(t *testing.T) {
+	for range 5 { // the threads end in any order
+		s := start(t, "app that locks a pipe in the host's PIDs")
+		app := s.hears("up")
+		s.isReady() // init has taken the order that the pod is up
+		must(t, s.Process.Kill())
+		line, err := s.errs.ReadString('\n')
+		signal(t, app, unix.SIGKILL)
+		if line != killsPod+"\n" {
+			t.Errorf("init says %q, %v", line, err)
+		}
+		s.isSilent()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -35,18 +34,20 @@ const endLimit = 10 * time.Second
 // Init is the pod's PID 1, or in the host's PID namespace a process in the pod's other namespaces. It implements
 // boot.Init. Its methods may be called by several goroutines at once.
 type Init struct {
-	orders      *os.File      // from Begin on
-	pid         int           // from Begin on
-	namespaces  uintptr       // likewise, as in clone(2)
-	up          atomic.Bool   // init does not have the ready pipe
-	closing     atomic.Bool   // init's end is no loss
-	ended, lost chan struct{} // closed when init has ended; lost only between Begin and Close
+	orders      chan chan error // each asks for a byte in the pipe of that name, whose end is the channel's
+	pid         int             // from Begin on
+	namespaces  uintptr         // likewise, as in clone(2)
+	up          atomic.Bool     // init does not have the ready pipe
+	closing     atomic.Bool     // init's end is no loss
+	ended, lost chan struct{}   // closed when init has ended; lost only between Begin and Close
 }
 
 var _ boot.Init = (*Init)(nil)
 
 // New returns an init that has not begun.
-func New() *Init { return &Init{ended: make(chan struct{}), lost: make(chan struct{})} }
+func New() *Init {
+	return &Init{orders: make(chan chan error), ended: make(chan struct{}), lost: make(chan struct{})}
+}
 
 // Begin implements boot.Init. The program that is called again in the role must call Live.
 func (i *Init) Begin(namespaces uintptr, readyPipe *os.File) error {
@@ -71,12 +72,13 @@ func (i *Init) begin(namespaces uintptr, readyPipe *os.File) error {
 		return err
 	}
 	defer ordersRead.Close()
+	defer ordersWrite.Close() // init's parent has its own
 	begunRead, begunWrite, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, ordersWrite.Close())
+		return err
 	}
 	defer begunRead.Close()
-	pid, err := i.start(&os.ProcAttr{
+	pid, err := i.start(int(ordersWrite.Fd()), &os.ProcAttr{
 		Env: []string{names.RoleVariable + "=" + roleInit, "GOMAXPROCS=1"},
 		Files: []*os.File{
 			orders: ordersRead, begun: begunWrite, stderr: os.Stderr, stager: pidfd, ready: cmp.Or(readyPipe, pidfd),
@@ -85,9 +87,9 @@ func (i *Init) begin(namespaces uintptr, readyPipe *os.File) error {
 	})
 	begunWrite.Close()
 	if err != nil {
-		return errors.Join(err, ordersWrite.Close())
+		return err
 	}
-	i.orders, i.pid, i.namespaces = ordersWrite, pid, namespaces
+	i.pid, i.namespaces = pid, namespaces
 	err = begunRead.SetReadDeadline(time.Now().Add(spec.StartLimit))
 	if err == nil {
 		_, err = begunRead.Read(make([]byte, 1))
@@ -106,28 +108,38 @@ func (i *Init) begin(namespaces uintptr, readyPipe *os.File) error {
 }
 
 // start starts init from a thread that is init's parent until its end: the kernel kills init when that thread ends
-// (PR_SET_PDEATHSIG). The thread has no descriptors, and so nothing holds up its end. A process that is killed closes
-// its descriptors first, and an app can hold that up: splice(2) into a pipe of the supervisor's locks the pipe for as
-// long as the source, such as an idle terminal, has nothing.
-func (i *Init) start(attr *os.ProcAttr) (pid int, err error) {
+// (PR_SET_PDEATHSIG). The thread alone has the writing end of init's orders, the descriptor toInit: nothing holds up
+// the thread's end, nor that of the orders, by which init learns of the supervisor's end in the host's PID namespace.
+func (i *Init) start(toInit int, attr *os.ProcAttr) (pid int, err error) {
 	started := make(chan error, 1)
 	thread.Go(func() {
 		p, err := os.StartProcess("/proc/self/exe", os.Args[:1], attr)
+		if err == nil {
+			pid = p.Pid
+			_ = p.Release() // which closes a descriptor
+			err = thread.CloseFiles(toInit)
+		}
+		started <- err
 		if err != nil {
-			started <- err
 			return
 		}
-		pid = p.Pid
-		_ = p.Release() // which closes a descriptor
-		started <- nil
-		_ = unix.CloseRange(0, math.MaxInt32, unix.CLOSE_RANGE_UNSHARE) // Linux 5.9
+		for answer := range i.orders {
+			_, err := unix.Write(toInit, []byte{1})
+			answer <- os.NewSyscallError("write", err)
+		}
+		_ = unix.Close(toInit) // a pipe
+		<-i.ended
+	})
+	if err = <-started; err != nil {
+		return 0, err
+	}
+	go func() {
 		// Nothing collects init: its number is no other process's as long as the supervisor lives.
 		for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 		}
 		close(i.ended)
-	})
-	err = <-started
-	return pid, err
+	}()
+	return pid, nil
 }
 
 // PID implements boot.Init.
@@ -151,8 +163,9 @@ func (i *Init) In(do func() error) error {
 // Up implements boot.Init.
 func (i *Init) Up() error {
 	i.up.Store(true)
-	_, err := i.orders.Write([]byte{1})
-	return err
+	answer := make(chan error, 1)
+	i.orders <- answer
+	return <-answer
 }
 
 // Lost implements boot.Init.
@@ -165,9 +178,7 @@ func (i *Init) Close() error {
 		return nil
 	}
 	i.closing.Store(true)
-	if err := i.orders.Close(); err != nil {
-		return err
-	}
+	close(i.orders)
 	select {
 	case <-i.ended:
 		return nil

@@ -55,10 +55,10 @@ func plays(ctx context.Context, init *Init) map[string]func() (int, error) {
 			return 0, errors.Join(init.Up(), say("up"))
 		},
 		"lose init": func() (int, error) {
-			err := init.orders.Close()
+			close(init.orders)
 			say("closed")
 			await()
-			return 0, err
+			return 0, nil
 		},
 		"give up": func() (int, error) { return 0, errors.Join(say("closed"), await()) },
 		"stop": func() (int, error) {
@@ -71,7 +71,8 @@ func plays(ctx context.Context, init *Init) map[string]func() (int, error) {
 			return 0, errors.Join(err, init.Up(), say("up", init.PID()), await())
 		},
 		"app that locks a pipe": func() (int, error) {
-			err := errors.Join(locked(init), say("up", init.PID()))
+			app, err := locked(init)
+			err = errors.Join(err, say("up", app))
 			<-ctx.Done()
 			return 0, err
 		},
@@ -124,25 +125,26 @@ func startInPod(init *Init, cmd *exec.Cmd) (<-chan error, error) {
 	return ended, err
 }
 
-// locked starts an app that holds the lock of its stdout's pipe, whose other end the supervisor has.
-func locked(init *Init) error {
+// locked starts an app that holds the lock of its stdout's pipe, whose other end the supervisor has. It returns the app's
+// number.
+func locked(init *Init) (int, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	cmd := exec.Command("cat", "/dev/ptmx") // BusyBox's copies by sendfile(2), and nobody types on the terminal
 	cmd.Path, cmd.Args[0] = "/bin/busybox", "cat"
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = write, os.Stderr, []*os.File{os.Stdout}
 	_, err = startInPod(init, cmd)
 	if err := errors.Join(err, write.Close(), init.Up()); err != nil {
-		return err
+		return 0, err
 	}
 	for call := fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid); ; {
 		text, err := os.ReadFile(call)
 		if err != nil || strings.HasPrefix(string(text), fmt.Sprintf("%d ", unix.SYS_SENDFILE)) {
 			const highest = 1000 // which the kernel releases first
 			_, duplicated := unix.FcntlInt(read.Fd(), unix.F_DUPFD_CLOEXEC, highest)
-			return errors.Join(err, duplicated, read.Close())
+			return cmd.Process.Pid, errors.Join(err, duplicated, read.Close())
 		}
 	}
 }
