@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/child"
 	"kurma.io/stager/internal/thread"
 )
 
@@ -33,30 +34,26 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start helper %q: %w", cmd.Name, err)
 	}
-	child := &exec.Cmd{
-		Path: cmd.Args[0], Args: cmd.Args, Env: cmd.Env, Dir: "/", ExtraFiles: cmd.Files, Stdout: write, Stderr: write,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWPID},
-	}
-	if child.Env == nil {
-		child.Env = []string{} // nil would be the program's own
-	}
-	started, ended := make(chan error, 1), make(chan error, 1)
+	started := make(chan error, 1)
+	var process *child.Process
 	// The kernel sends the parent-death signal when this thread ends, prctl(2).
 	thread.Go(func() {
-		err := settle(cmd.OwnMounts)
-		if err == nil {
-			err = child.Start()
-		}
+		var err error
+		process, err = c.start(cmd, write)
 		write.Close()
-		started <- err
-		if err != nil {
-			return
+		if err == nil {
+			if err = thread.CloseFiles(); err != nil {
+				_ = process.Signal(syscall.SIGKILL) // it may have ended
+			}
 		}
-		ended <- child.Wait()
+		started <- err
+		if err == nil {
+			<-process.Done()
+		}
 	})
 	if err := <-started; err != nil {
 		read.Close()
-		return nil, fmt.Errorf("start helper %q: %w", cmd.Name, execError(err, cmd.Args[0]))
+		return nil, fmt.Errorf("start helper %q: %w", cmd.Name, err)
 	}
 	logged := make(chan struct{})
 	go func() {
@@ -65,11 +62,31 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 	}()
 	wait := func() error {
 		defer read.Close()
-		err := <-ended
+		<-process.Done()
 		<-logged // the kernel has killed what the helper has forked
-		return exitError(cmd.Name, err)
+		return ExitStatus(cmd.Name, process.Status())
 	}
-	return NewProcess(wait, func() { _ = child.Process.Kill() }), nil
+	return NewProcess(wait, func() { _ = process.Signal(syscall.SIGKILL) }), nil
+}
+
+// start starts a helper as a child of the thread.
+func (c Children) start(cmd Command, output *os.File) (*child.Process, error) {
+	program := &exec.Cmd{
+		Path: cmd.Args[0], Args: cmd.Args, Env: cmd.Env, Dir: "/", ExtraFiles: cmd.Files, Stdout: output, Stderr: output,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWPID},
+	}
+	if program.Env == nil {
+		program.Env = []string{} // nil would be the program's own
+	}
+	if err := settle(cmd.OwnMounts); err != nil {
+		return nil, err
+	}
+	if err := program.Start(); err != nil {
+		return nil, execError(err, cmd.Args[0])
+	}
+	pid := program.Process.Pid
+	_ = program.Process.Release() // child.Follow waits for it
+	return child.Follow(pid, nil)
 }
 
 // settle gives the thread, and so the helper, no blocked signal, and its own mounts if it is to have them.
@@ -93,15 +110,4 @@ func execError(err error, program string) error {
 		err = path.Err
 	}
 	return &fs.PathError{Op: "exec", Path: program, Err: err}
-}
-
-func exitError(name string, err error) error {
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		status, _ := exit.Sys().(syscall.WaitStatus)
-		return ExitStatus(name, status)
-	}
-	if err != nil {
-		return fmt.Errorf("helper %q has ended: %w", name, err)
-	}
-	return nil
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"kurma.io/stager/tests/surroundings"
 )
 
 // children returns a starter and its log, which may be read when all helpers have ended.
@@ -131,6 +134,53 @@ func TestAHelperHasItsOwnFilesAndEnvironment(t *testing.T) {
 	if n := strings.Count(log.String(), "\n"); n != 3 {
 		t.Errorf("%d lines:\n%s", n, log)
 	}
+}
+
+// The kernel kills a helper when its parent, a thread, ends. A thread that shares the program's files may not end: an app
+// can hold up the close of a pipe. Neither the thread nor its descriptors stay.
+func TestAHelpersParentHasNoFiles(t *testing.T) {
+	starter, _ := children()
+	before := threadsWithoutPipes(t)
+	p, err := starter.Start(t.Context(), shell("waits", "sleep 1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := threadsWithoutPipes(t); n != before+1 {
+		t.Errorf("%d threads have no pipe open, %d had before", n, before)
+	}
+	p.Kill()
+	_ = end(t, p) // killed
+	surroundings.Eventually(t, "the thread has ended", func() bool { return threadsWithoutPipes(t) == before })
+}
+
+// threadsWithoutPipes returns how many of this program's threads have a table of descriptors without a pipe.
+func threadsWithoutPipes(t *testing.T) (n int) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		dir := "/proc/self/task/" + thread.Name() + "/fd"
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			continue // it has ended
+		}
+		pipes := slices.ContainsFunc(files, func(file os.DirEntry) bool {
+			target, _ := os.Readlink(dir + "/" + file.Name()) // nothing of a file that is closed by now
+			return strings.HasPrefix(target, "pipe:")
+		})
+		if !pipes && len(files) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func TestTenHelpersRunAtOnce(t *testing.T) {
