@@ -47,6 +47,8 @@ func decide(_ context.Context, p *Pod) error {
 		return err
 	}
 	p.Undo(p.Init.Close)
+	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
+	p.uuid = plan.PodUUID(string(cgroups))
 	if p.LimitLog != nil {
 		p.LimitLog(p.Plan.Config.Log.MaxSize)
 	}

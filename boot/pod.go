@@ -69,6 +69,7 @@ type Pod struct {
 
 	undos []func() error // Undo; Run calls them at the end, the last one first
 
+	uuid        string                   // decide
 	events      *appEvents               // listen
 	reserved    <-chan struct{}          // reserve threads: closed when they are made
 	metadataURL string                   // start metadata service; "" for none

@@ -29,16 +29,14 @@ func prepareRuntime(_ context.Context, p *Pod) error {
 	return p.Runtime.Prepare(names.RuntimeDir, p.Plan.Resources)
 }
 
-// startMetadata starts the pod's metadata service. Every process of an app has its URL in the environment. The pod's
-// UUID is that of plan.PodUUID. Without a loopback interface the apps have no metadata service, and startMetadata
-// logs a warning.
+// startMetadata starts the pod's metadata service. Every process of an app has its URL in the environment. Without a
+// loopback interface the apps have no metadata service, and startMetadata logs a warning.
 func startMetadata(_ context.Context, p *Pod) error {
 	if !p.Plan.Config.ExecutorVariables {
 		return nil // no app would know of it
 	}
-	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
 	data := p.Plan.Metadata
-	data.UUID = plan.PodUUID(string(cgroups))
+	data.UUID = p.uuid
 	server, err := metadata.Start(data, p.Log)
 	if errors.Is(err, metadata.ErrNoLoopback) {
 		p.Log.Warn("apps have no metadata service and no AC_METADATA_URL", "why", err)
@@ -55,7 +53,7 @@ func startMetadata(_ context.Context, p *Pod) error {
 // openJournal connects the apps' output to the journal if the configuration asks for it.
 func openJournal(_ context.Context, p *Pod) error {
 	if p.Plan.Config.Log.Driver == plan.LogToJournal {
-		p.journal = journal.Open(names.JournalSocket, p.Log)
+		p.journal = journal.Open(names.JournalSocket, journal.Pod{Name: p.Plan.Name, UUID: p.uuid}, p.Log)
 	}
 	p.Undo(p.journal.Close)
 	return nil

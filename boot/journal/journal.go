@@ -3,12 +3,14 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,10 +161,28 @@ func (j *connection) replace(conn *net.UnixConn) bool {
 	return true
 }
 
+// Pod is the pod whose apps write.
+type Pod struct{ Name, UUID string }
+
+// fieldsOf returns the fields that all lines of an app have.
+func fieldsOf(pod Pod, app string) (fields []byte) {
+	for _, field := range [][2]string{
+		{"SYSLOG_IDENTIFIER", app}, {"KURMA_APP", app}, {"KURMA_POD", pod.Name}, {"KURMA_POD_UUID", pod.UUID},
+	} {
+		if name, value := field[0], field[1]; strings.Contains(value, "\n") { // has a form of its own
+			fields = binary.LittleEndian.AppendUint64(append(fields, name+"\n"...), uint64(len(value)))
+			fields = append(fields, value+"\n"...)
+		} else {
+			fields = append(fields, name+"="+value+"\n"...)
+		}
+	}
+	return fields
+}
+
 // entryOf returns the datagram for one line; line has no newline.
-func entryOf(app string, priority Priority, line []byte) []byte {
-	entry := make([]byte, 0, len(line)+len(app)+64)
-	entry = append(entry, "SYSLOG_IDENTIFIER="+app+"\nPRIORITY="+strconv.Itoa(int(priority))+"\nMESSAGE="...)
+func entryOf(fields []byte, priority Priority, line []byte) []byte {
+	entry := append(make([]byte, 0, len(fields)+len(line)+32), fields...)
+	entry = append(entry, "PRIORITY="+strconv.Itoa(int(priority))+"\nMESSAGE="...)
 	return append(append(entry, line...), '\n')
 }
 
@@ -170,6 +190,7 @@ func entryOf(app string, priority Priority, line []byte) []byte {
 type stream struct {
 	journal  *connection
 	app      string
+	fields   []byte
 	priority Priority
 
 	mu      sync.Mutex
@@ -200,13 +221,13 @@ func (s *stream) flush() {
 	s.partial = s.partial[:0]
 	if s.dropped > 0 {
 		text := fmt.Sprintf("%d lines before this one were dropped: the journal was too slow", s.dropped)
-		if !s.journal.offer(entryOf(s.app, Error, []byte(text))) {
+		if !s.journal.offer(entryOf(s.fields, Error, []byte(text))) {
 			s.dropped++
 			return
 		}
 		s.dropped = 0
 	}
-	if !s.journal.offer(entryOf(s.app, s.priority, line)) {
+	if !s.journal.offer(entryOf(s.fields, s.priority, line)) {
 		s.dropped++
 	}
 }
@@ -223,18 +244,20 @@ func (s *stream) end() {
 // Journal sends the apps' output to the journal. The zero value sends nothing.
 type Journal struct {
 	journal *connection
+	pod     Pod
 	streams []*stream
 }
 
-// Open connects to journald's socket at path. If it cannot connect, it logs a warning and
-// returns a Journal that sends nothing. The caller closes the Journal.
-func Open(path string, log *slog.Logger) *Journal {
+// Open connects to journald's socket at path. Each line has the pod's name and UUID as the fields KURMA_POD and
+// KURMA_POD_UUID, and the app's name as KURMA_APP. If Open cannot connect, it logs a warning and returns a Journal that
+// sends nothing. The caller closes the Journal.
+func Open(path string, pod Pod, log *slog.Logger) *Journal {
 	j, err := connect(path, log)
 	if err != nil {
 		log.Warn("the apps' output goes to files only: the stager cannot reach the journal", "error", err)
 		return &Journal{}
 	}
-	return &Journal{journal: j}
+	return &Journal{journal: j, pod: pod}
 }
 
 // Tee returns a writer that writes to w and also sends each line to the journal, as the app's,
@@ -244,7 +267,7 @@ func (a *Journal) Tee(app string, priority Priority, w io.Writer) io.Writer {
 	if a.journal == nil {
 		return w
 	}
-	s := &stream{journal: a.journal, app: app, priority: priority}
+	s := &stream{journal: a.journal, app: app, fields: fieldsOf(a.pod, app), priority: priority}
 	a.streams = append(a.streams, s)
 	return io.MultiWriter(w, s)
 }

@@ -39,7 +39,7 @@ func received(t *testing.T, conn *net.UnixConn) string {
 func TestJournalStreamCutsLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	conn := fakeJournal(t, path)
-	a := Open(path, slog.New(slog.DiscardHandler))
+	a := Open(path, Pod{Name: "web\n2", UUID: "u"}, slog.New(slog.DiscardHandler))
 	var file bytes.Buffer
 	w := a.Tee("db", Error, &file)
 	long := strings.Repeat("x", maxJournalLine)
@@ -52,7 +52,7 @@ func TestJournalStreamCutsLines(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- a.Close() }()
 	for _, line := range []string{"one", "two", "", "SYSLOG_IDENTIFIER=z", "\x00\xff", long, "rest", "end"} {
-		want := "SYSLOG_IDENTIFIER=db\nPRIORITY=3\nMESSAGE=" + line + "\n"
+		want := "SYSLOG_IDENTIFIER=db\nKURMA_APP=db\nKURMA_POD\n\x05\x00\x00\x00\x00\x00\x00\x00web\n2\nKURMA_POD_UUID=u\nPRIORITY=3\nMESSAGE=" + line + "\n"
 		if diff := cmp.Diff(want, received(t, conn)); diff != "" {
 			t.Error(diff)
 		}

@@ -40,8 +40,11 @@ func TestOutputGoesToTheHostsJournal(t *testing.T) {
 	}
 	entry := make([]byte, 1<<16)
 	n, err := journal.Read(entry)
-	if text := string(entry[:n]); err != nil || !strings.Contains(text, "SYSLOG_IDENTIFIER=a\n") || !strings.Contains(text, "MESSAGE=hello\n") {
-		t.Errorf("the journal was sent %q, %v", text, err)
+	text := string(entry[:n])
+	for _, field := range []string{"SYSLOG_IDENTIFIER=a", "KURMA_APP=a", "KURMA_POD=p", "KURMA_POD_UUID=" + p.UUID, "MESSAGE=hello"} {
+		if err != nil || !strings.Contains(text, field+"\n") {
+			t.Errorf("the journal was sent %q without %q, %v", text, field, err)
+		}
 	}
 	p.Stop()
 }
