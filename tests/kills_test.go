@@ -2,12 +2,14 @@ package tests
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,19 +136,39 @@ func (k *killed) round(t *testing.T, rng *rand.Rand) {
 
 // killInit kills the init, or the process that becomes it. It returns false if there is none.
 func killInit(d *harness.Direct) bool {
-	children := childrenOf(d.Cmd.Process.Pid)
+	children := lifelineOf(d)
 	if len(children) == 0 {
 		return false
 	}
-	fd, err := unix.PidfdOpen(children[0], 0)
+	last := children[len(children)-1] // init comes after the process that makes it
+	fd, err := unix.PidfdOpen(last, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	if !slices.Contains(childrenOf(d.Cmd.Process.Pid), children[0]) { // another process has its number
+	if !slices.Contains(lifelineOf(d), last) { // another process has its number
 		return false
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+}
+
+// lifelineOf returns the children of the lifeline's thread, which is the supervisor's second.
+func lifelineOf(d *harness.Direct) (children []int) {
+	dir := fmt.Sprintf("/proc/%d/task", d.Cmd.Process.Pid)
+	threads, _ := os.ReadDir(dir) // none of a supervisor that has ended
+	if len(threads) < 2 {
+		return nil
+	}
+	slices.SortFunc(threads, func(a, b os.DirEntry) int {
+		return cmp.Or(len(a.Name())-len(b.Name()), strings.Compare(a.Name(), b.Name()))
+	})
+	text, _ := os.ReadFile(filepath.Join(dir, threads[1].Name(), "children"))
+	for field := range strings.FieldsSeq(string(text)) {
+		if child, err := strconv.Atoi(field); err == nil {
+			children = append(children, child)
+		}
+	}
+	return children
 }
 
 // processesIn returns the processes of a cgroup and of those in it, as the kernel lists them.
@@ -165,7 +187,8 @@ func processesIn(t *testing.T, group string) (found []string) {
 			return nil
 		})
 	}
-	return found
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // distribution returns words about times.
