@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/tests/hostile"
 	"kurma.io/stager/tests/surroundings"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,11 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(1)
+	}
+	if len(os.Args) == 2 && os.Args[1] == attackWord {
+		sent, err := hostile.Signal(1)
+		fmt.Fprintln(os.Stdout, sent, err)
+		os.Exit(0)
 	}
 	if len(os.Args) == 3 && os.Args[1] == connectWord {
 		if err := connectTest(context.Background(), os.Args[2]); err != nil {
