@@ -35,7 +35,7 @@ func (m *Manifest) validate() error {
 	if m.AppImageOrder == nil {
 		return fmt.Errorf("appImageOrder: missing")
 	}
-	if m.Pod == nil {
+	if m.Pod == nil || m.Pod.PodManifest == nil {
 		return fmt.Errorf("pod: missing")
 	}
 	if c := m.StagerConfig; c != nil && !bytes.HasPrefix(c, []byte("{")) {
@@ -44,6 +44,9 @@ func (m *Manifest) validate() error {
 	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
 		if err := validateID("images", id); err != nil {
 			return err
+		}
+		if image := m.Images[id]; image == nil || image.ImageManifest == nil {
+			return fmt.Errorf("%s: missing", imagePath(id))
 		}
 		if err := validateVersion(imagePath(id), m.Images[id].ACVersion); err != nil {
 			return err

@@ -41,21 +41,18 @@ type Pod struct {
 	Metadata Metadata // without the UUID
 }
 
-// Decide plans the pod of m, which manifest.Read has accepted. machine is what the runtime supports, drivers are the
+// Decide plans the pod of m, which it validates. machine is what the runtime supports, drivers are the
 // names of the union file systems. An error is one line that names the field, app, isolator, volume or port that Decide
 // refuses. image is the configuration in the stager's image, nil for none: it has the defaults of the keys that the
 // manifest's stagerConfig lacks.
 func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage) (*Pod, error) {
-	config := defaultConfig()
-	unknown, err := config.parse(names.ConfigFile, image, drivers)
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	config, unknown, err := configOf(m, drivers, image)
 	if err != nil {
 		return nil, err
 	}
-	more, err := config.parse("stagerConfig", m.StagerConfig, drivers)
-	if err != nil {
-		return nil, err
-	}
-	unknown = append(unknown, more...)
 	if err := CheckMounts(m); err != nil {
 		return nil, err
 	}
@@ -105,6 +102,17 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 		}
 	}
 	return pod, pod.separateUsers(machine)
+}
+
+// configOf returns the pod's configuration, and the keys in it that are unknown.
+func configOf(m *manifest.Manifest, drivers []string, image json.RawMessage) (Config, []string, error) {
+	config := defaultConfig()
+	unknown, err := config.parse(names.ConfigFile, image, drivers)
+	if err != nil {
+		return config, nil, err
+	}
+	more, err := config.parse("stagerConfig", m.StagerConfig, drivers)
+	return config, append(unknown, more...), err
 }
 
 func configWarnings(c Config, unknown []string) []string {

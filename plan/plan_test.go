@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/appc/spec/schema"
+
 	"kurma.io/stager/manifest"
 )
 
@@ -36,6 +38,21 @@ func TestManifestWithoutKurmaVersionIsWarnedAbout(t *testing.T) {
 		}
 		if got := strings.Contains(strings.Join(pod.Warnings, "\n"), "kurmaVersion"); got != want {
 			t.Errorf("warnings %q", pod.Warnings)
+		}
+	}
+}
+
+// A manifest that a program has made, and did not read, is refused like one that was read.
+func TestAManifestThatWasNotReadIsRefused(t *testing.T) {
+	order, id := map[string][]string{}, "sha512-"+strings.Repeat("0", 128)
+	pod := &manifest.Pod{PodManifest: new(schema.PodManifest)}
+	for want, m := range map[string]manifest.Manifest{
+		"manifest: images: missing":            {},
+		"manifest: pod: missing":               {Images: map[string]*manifest.Image{}, AppImageOrder: order, Pod: &manifest.Pod{}},
+		"manifest: images." + id + ": missing": {Images: map[string]*manifest.Image{id: nil}, AppImageOrder: order, Pod: pod},
+	} {
+		if decided, err := Decide(&m, able, nil, nil); err == nil || err.Error() != want {
+			t.Errorf("%v, %v, want %q", decided, err, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/appc/spec/schema"
@@ -256,11 +257,15 @@ func TestMountsAreLimited(t *testing.T) {
 		for range tt.own {
 			mounts = append(mounts, schema.Mount{AppVolume: own})
 		}
-		pod := &manifest.Pod{PodManifest: &schema.PodManifest{
-			Volumes: make([]types.Volume, tt.volumes),
-			Apps:    schema.AppList{{Name: "a", Mounts: mounts, App: &types.App{MountPoints: make([]types.MountPoint, tt.points)}}},
-		}}
-		m := &manifest.Manifest{Pod: pod}
+		m, err := manifest.Read(strings.NewReader(example(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		app := m.Pod.Apps[0]
+		m.AppImageOrder = map[string][]string{"a": m.AppImageOrder[app.Name.String()]}
+		section := *m.Images[app.Image.ID.String()].App
+		app.Name, app.Mounts, app.App, section.MountPoints = "a", mounts, &section, make([]types.MountPoint, tt.points)
+		m.Pod.Volumes, m.Pod.Apps = make([]types.Volume, tt.volumes), schema.AppList{app}
 		if err := CheckMounts(m); tt.want == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if tt.want != "" {
