@@ -17,7 +17,8 @@ func cpCommand(c *cli) *cobra.Command {
 		Short: "copy files between the host and a running app",
 		Long: `cp copies a file or a folder from an app to the host or from the host to an app, by the rules of cp(1):
 into a folder that exists, or under the name of PATH. PATH/. is the contents of a folder. With - as the source, cp
-unpacks a tar archive from stdin into a folder; with - as the target, it writes a tar archive to stdout.
+unpacks a tar archive from stdin into a folder; with - as the target, it writes a tar archive to stdout. An archive
+without its end marker is unpacked and is an error, because more files may be missing.
 
 PATH is inside the app's root, with its volumes; the app may change the files meanwhile. Links below PATH
 are copied as links. Files keep their mode and the numbers of their owner, and regular files their time; a copy on

@@ -65,20 +65,25 @@ func packed(t *testing.T, dir string) []byte {
 	return archive.Bytes()
 }
 
-// An archive that is cut off anywhere does not fill a new folder.
-func TestACutArchiveIsNoNewFolder(t *testing.T) {
+// An archive that is cut off anywhere, also between two files, is an error.
+func TestACutArchiveIsRefused(t *testing.T) {
 	from := t.TempDir()
 	fill(t, from, [2]string{"zeros", string(make([]byte, 4096))}, [2]string{"empty", ""})
 	archive := packed(t, from)
-	for n := 0; n < len(archive); n += 512 {
-		target, err := NewFolder(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = target.Unpack(bytes.NewReader(archive[:n]), true, func(string) {})
-		_ = target.Close()
-		if err == nil {
-			t.Errorf("%d of %d bytes are enough", n, len(archive))
+	for name, open := range map[string]func() (*Target, error){
+		"new folder":         func() (*Target, error) { return NewFolder(t.TempDir()) },
+		"folder that exists": func() (*Target, error) { return Host().Target(t.TempDir(), nil) },
+	} {
+		for n := 0; n < len(archive); n += 512 {
+			target, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = target.Unpack(bytes.NewReader(archive[:n]), true, func(string) {})
+			_ = target.Close()
+			if err == nil {
+				t.Errorf("%s: %d of %d bytes are enough", name, n, len(archive))
+			}
 		}
 	}
 }

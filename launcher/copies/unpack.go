@@ -18,8 +18,9 @@ import (
 )
 
 // Unpack makes the files of a tar archive in the target's folder, with their owners and modes, and regular files with
-// their times; folders that exist stay as they are, except NewFolder's, whose archive must have its end marker. SetID
-// keeps the bits setuid and setgid, which are dropped otherwise. It calls warn for each file that is left out.
+// their times; folders that exist stay as they are, except NewFolder's. SetID keeps the bits setuid and setgid, which
+// are dropped otherwise. It calls warn for each file that is left out. An archive without its end marker is an error,
+// after which the files that it has are there.
 func (t *Target) Unpack(r io.Reader, setID bool, warn func(string)) error {
 	if t.users == nil {
 		return t.unpack(r, setID, warn)
@@ -42,7 +43,7 @@ func (t *Target) unpack(r io.Reader, setID bool, warn func(string)) error {
 		counted.zeros = 0
 		header, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			if t.fresh && counted.zeros < endMarker {
+			if counted.zeros < endMarker {
 				return errors.New("read archive: no end marker: the archive may be incomplete")
 			}
 			_, err := io.Copy(io.Discard, r) // what pads the archive
