@@ -45,6 +45,26 @@ func own(r records.Sandbox) []kind {
 	return all
 }
 
+// Pin is a file that pins a namespace.
+type Pin struct {
+	Type string // as the OCI runtime specification names it
+	Path string
+}
+
+// Pins returns the pins of the namespaces that a sandbox with that folder does not share with the host, but for that of
+// PIDs, which is there only once a container asks for it.
+func Pins(dir string, r records.Sandbox) []Pin {
+	var all []Pin
+	for _, n := range own(r) {
+		name := n.name
+		if n.flag == unix.CLONE_NEWNET {
+			name = "network"
+		}
+		all = append(all, Pin{name, filepath.Join(dir, n.name)})
+	}
+	return all
+}
+
 // pinned returns the kinds that the sandbox has pinned. One that shares all of them with the host pins the host's UTS
 // namespace: the mount shows that the sandbox has not been stopped, and that the machine has not been started again.
 func pinned(r records.Sandbox) []kind {

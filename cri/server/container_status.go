@@ -100,7 +100,7 @@ func lifeOfPod(r records.Container, pod *pods.Pod) life {
 
 // ContainerStatus implements the CRI.
 func (s *Server) ContainerStatus(
-	_ context.Context, r *runtimeapi.ContainerStatusRequest,
+	ctx context.Context, r *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
 	record, err := s.records.Container(r.GetContainerId())
 	if err != nil {
@@ -112,13 +112,9 @@ func (s *Server) ContainerStatus(
 	}
 	response := &runtimeapi.ContainerStatusResponse{Status: status}
 	if r.GetVerbose() {
-		info, err := json.Marshal(record)
-		if err != nil {
-			return nil, err
-		}
-		response.Info = map[string]string{"record": string(info)}
+		response.Info, err = s.containerInfo(ctx, record)
 	}
-	return response, nil
+	return response, err
 }
 
 func (s *Server) containerStatus(r records.Container) (*runtimeapi.ContainerStatus, error) {

@@ -83,7 +83,14 @@ func (s *Server) ImageStatus(
 	if errors.Is(err, images.ErrNotFound) {
 		return &runtimeapi.ImageStatusResponse{}, nil // a pull brings it back
 	}
-	return &runtimeapi.ImageStatusResponse{Image: image}, err
+	response := &runtimeapi.ImageStatusResponse{Image: image}
+	if r.GetVerbose() && err == nil {
+		var stored *images.Image
+		if stored, err = s.images.Get(found.ID); err == nil {
+			response.Info, err = infoOf(map[string]any{"info": map[string]any{"manifest": stored.Manifest.Raw}})
+		}
+	}
+	return response, err
 }
 
 // ListImages implements the CRI.

@@ -44,7 +44,7 @@ func (s *Server) readySandbox(id string) (records.Sandbox, error) {
 
 // PodSandboxStatus implements the CRI.
 func (s *Server) PodSandboxStatus(
-	_ context.Context, r *runtimeapi.PodSandboxStatusRequest,
+	ctx context.Context, r *runtimeapi.PodSandboxStatusRequest,
 ) (*runtimeapi.PodSandboxStatusResponse, error) {
 	record, err := s.records.Sandbox(r.GetPodSandboxId())
 	if err != nil {
@@ -54,9 +54,13 @@ func (s *Server) PodSandboxStatus(
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.PodSandboxStatusResponse{
+	response := &runtimeapi.PodSandboxStatusResponse{
 		Status: s.sandboxStatus(record), ContainersStatuses: statuses, Timestamp: time.Now().UnixNano(),
-	}, nil
+	}
+	if r.GetVerbose() {
+		response.Info, err = s.sandboxInfo(ctx, record)
+	}
+	return response, err
 }
 
 func (s *Server) sandboxStatus(r records.Sandbox) *runtimeapi.PodSandboxStatus {

@@ -24,20 +24,25 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 
 // Status implements the CRI: the runtime is ready if the stager can be trusted, the network if CNI has a configuration
 // whose plugins are there, or if there is a Kurma network for sandboxes.
-func (s *Server) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	networkErr := s.sandboxes.Attach(&records.Sandbox{ID: records.NewID()})
 	conditions := []*runtimeapi.RuntimeCondition{
 		condition(runtimeapi.RuntimeReady, "StagerNotReady", s.obtainStager(ctx)),
 		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", networkErr),
 	}
 	features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: userns.MapsTmpfs()}
-	return &runtimeapi.StatusResponse{
+	response := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: conditions},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
 			{Features: features}, {Name: runtimeHandler, Features: features},
 		},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
-	}, nil
+	}
+	var err error
+	if r.GetVerbose() {
+		response.Info, err = infoOf(map[string]any{"config": s.config})
+	}
+	return response, err
 }
 
 func condition(kind, reason string, err error) *runtimeapi.RuntimeCondition {
