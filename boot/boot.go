@@ -6,6 +6,8 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"kurma.io/stager/boot/journal"
 )
@@ -36,6 +38,25 @@ func Run(ctx context.Context, parts Parts, steps []Step) (code int, err error) {
 type Step struct {
 	Name string
 	Do   func(context.Context, *Pod) error
+}
+
+// After returns the steps with others after the step of that name. It panics if there is no such step: a program that
+// leaves its own step out is wrong.
+func After(steps []Step, name string, others ...Step) []Step {
+	n := slices.IndexFunc(steps, func(s Step) bool { return s.Name == name })
+	if n < 0 {
+		panic(fmt.Sprintf("no step %q", name))
+	}
+	return slices.Insert(slices.Clone(steps), n+1, others...)
+}
+
+// Without returns the steps without those of these names. It panics if there is no such step.
+func Without(steps []Step, names ...string) []Step {
+	left := slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return slices.Contains(names, s.Name) })
+	if len(left)+len(names) != len(steps) {
+		panic(fmt.Sprintf("not all of the steps %q are there", names))
+	}
+	return left
 }
 
 // Steps returns all steps in order, from claiming the root to the last app's end. The slice is the caller's, which

@@ -75,3 +75,31 @@ func TestStepsAreUndoneBackwards(t *testing.T) {
 		})
 	}
 }
+
+func TestStepsOfAProductAreBetweenTheStandardOnes(t *testing.T) {
+	name := func(steps []Step) (list []string) {
+		for _, s := range steps {
+			list = append(list, s.Name)
+		}
+		return list
+	}
+	all := Steps()
+	steps := After(Without(all, "open journal", "limit network"), "prepare runtime", Step{Name: "own"}, Step{Name: "other"})
+	got := strings.Join(name(steps), ", ")
+	if !strings.Contains(got, "make user namespace, prepare runtime, own, other, make volumes") || len(steps) != len(all) {
+		t.Error(got)
+	}
+	if !slices.Equal(name(all), name(Steps())) {
+		t.Errorf("the steps that were passed have changed: %q", name(all))
+	}
+	for _, wrong := range []func(){func() { After(all, "prepare") }, func() { Without(all, "decide", "prepare") }} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("an unknown step is no error")
+				}
+			}()
+			wrong()
+		}()
+	}
+}

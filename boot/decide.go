@@ -14,33 +14,37 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// Decide reads the manifest at names.Manifest, and the configuration in the image, and plans the pod. It changes
-// nothing.
-func Decide(runtime spec.Runtime, drivers []unionfs.Driver) (*plan.Pod, error) {
+// Decide reads the manifest at names.Manifest, and the configuration in the image, and plans the pod by the tables with
+// rows. It changes nothing.
+func Decide(runtime spec.Runtime, drivers []unionfs.Driver, rows plan.Rows) (*manifest.Manifest, *plan.Pod, error) {
+	m, err := readManifest()
+	if err != nil {
+		return nil, nil, err
+	}
+	image, err := os.ReadFile(names.ConfigFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, fmt.Errorf("read the image's configuration: %w", err)
+	}
+	pod, err := rows.Decide(m, runtime.Support(), unionfs.NamesOf(drivers), image)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, pod, checkDescriptors(len(pod.Apps))
+}
+
+func readManifest() (*manifest.Manifest, error) {
 	f, err := os.Open(names.Manifest)
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
 	defer f.Close()
-	m, err := manifest.Read(f)
-	if err != nil {
-		return nil, err
-	}
-	image, err := os.ReadFile(names.ConfigFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read the image's configuration: %w", err)
-	}
-	pod, err := plan.Decide(m, runtime.Support(), unionfs.NamesOf(drivers), image)
-	if err != nil {
-		return nil, err
-	}
-	return pod, checkDescriptors(len(pod.Apps))
+	return manifest.Read(f)
 }
 
 // decide plans the pod, and makes its init, in the pod's namespaces.
 func decide(_ context.Context, p *Pod) error {
 	var err error
-	if p.Plan, err = Decide(p.Runtime, p.Drivers); err != nil {
+	if p.Manifest, p.Plan, err = Decide(p.Runtime, p.Drivers, p.Rows); err != nil {
 		return err
 	}
 	if err := p.Init.Begin(p.Plan.Namespaces.CloneFlags(), p.Inherited.Ready); err != nil {

@@ -3,12 +3,14 @@ package boot
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"kurma.io/stager/boot/journal"
 	"kurma.io/stager/callins"
+	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/spec"
@@ -16,8 +18,7 @@ import (
 	"kurma.io/stager/unionfs"
 )
 
-// Parts are the exchangeable parts of a stager. A fork passes its own runtime, drivers or
-// call-ins to Run here.
+// Parts are the exchangeable parts of a stager.
 type Parts struct {
 	Log *slog.Logger
 	// LimitLog limits the file of Log's messages, in bytes, as the manifest's log.maxSize says; nil if
@@ -32,8 +33,11 @@ type Parts struct {
 	// Inherited are the descriptors that the daemon passed, see TakeDescriptors.
 	Inherited Inherited
 
-	// CallIns returns the supervisor's side of the call-ins, by the name of the request; nil for the standard ones.
-	CallIns func(*Pod) map[string]callins.Handler
+	// Handlers returns the supervisor's side of further call-ins, by the name of the request, or of others in place of
+	// the standard ones; nil for none. The step "listen" calls it.
+	Handlers func(*Pod) map[string]callins.Handler
+
+	Rows plan.Rows // isolators, configuration keys and annotations beside the standard ones
 }
 
 // Init is the pod's PID 1, or in the host's PID namespace the parent of its orphans: package pid1 has one in C.
@@ -62,10 +66,11 @@ type Init interface {
 // Pod is the state of one call of Run. The comment of a field names the step that sets the field; later steps only
 // read it.
 type Pod struct {
-	Parts                       // Run
-	Plan       *plan.Pod        // decide; no step changes it
-	Apps       []supervisor.App // assemble apps, in the order of Plan.Apps
-	Supervisor *supervisor.Pod  // listen
+	Parts                         // Run
+	Manifest   *manifest.Manifest // decide; no step changes it
+	Plan       *plan.Pod          // likewise
+	Apps       []supervisor.App   // assemble apps, in the order of Plan.Apps
+	Supervisor *supervisor.Pod    // listen
 
 	undos []func() error // Undo; Run calls them at the end, the last one first
 
@@ -112,10 +117,11 @@ func (p *Pod) CommandEnv(app string) []string {
 
 // handlers returns the supervisor's side of the call-ins.
 func (p *Pod) handlers() map[string]callins.Handler {
-	if p.CallIns == nil {
-		return callins.Handlers(p.Supervisor, p.Isolators, p.CommandEnv)
+	all := callins.Handlers(p.Supervisor, p.Isolators, p.CommandEnv)
+	if p.Handlers != nil {
+		maps.Copy(all, p.Handlers(p))
 	}
-	return p.CallIns(p)
+	return all
 }
 
 // rootOf returns the path at which an app's root file system is mounted.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/unionfs"
 )
@@ -148,7 +149,7 @@ func TestAStepThatFailsLeavesNothing(t *testing.T) {
 
 // Without a manifest there is no pod, and nothing has been touched.
 func TestAPodWithoutAManifestTouchesNothing(t *testing.T) {
-	if _, err := Decide(nil, nil); err == nil || !strings.Contains(err.Error(), "read manifest: open "+names.Manifest) {
+	if _, _, err := Decide(nil, nil, plan.Rows{}); err == nil || !strings.Contains(err.Error(), "read manifest: open "+names.Manifest) {
 		t.Errorf("error %v", err)
 	}
 }

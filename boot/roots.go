@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot/rootfs"
-	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/unionfs"
@@ -119,11 +118,8 @@ func mountRoot(ctx context.Context, driver unionfs.Driver, app plan.App, target 
 // hold an upper directory, because it is itself an overlay or aufs, prepareScratch mounts a tmpfs
 // there. Whether a driver can use the folder is for its probe to decide.
 func prepareScratch() error {
-	if err := rmtree.Remove(names.ScratchDir); err != nil {
-		return fmt.Errorf("empty scratch folder: %w", err)
-	}
-	if err := os.MkdirAll(names.ScratchDir, 0o711); err != nil {
-		return fmt.Errorf("make scratch folder: %w", err)
+	if err := rootfs.Empty(names.ScratchDir, 0o711); err != nil {
+		return err
 	}
 	stacked, err := unionfs.Stacked(names.ScratchDir)
 	if err != nil {

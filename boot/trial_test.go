@@ -273,7 +273,7 @@ func supervise(text []byte) error {
 		o.Err = err.Error()
 	}
 	if pod != nil && pod.Plan != nil {
-		again, err := Decide(parts.Runtime, parts.Drivers)
+		_, again, err := Decide(parts.Runtime, parts.Drivers, parts.Rows)
 		if err != nil {
 			return err
 		}

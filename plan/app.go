@@ -52,6 +52,8 @@ type App struct {
 	Warnings []string // for the log
 	Notes    []string // for the log: what the app gets without having been given it
 
+	Values map[string]any // of the product's isolators and annotations of the app, see Rows
+
 	networkBandwidth uint64   // of the whole pod, see podIsolators
 	variables        []string // its environment without the defaults, for its commands
 }
@@ -73,8 +75,10 @@ func (a *App) LayersIn(dir string) []unionfs.Layer {
 }
 
 // planApp decides how an app of the manifest runs.
-func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volumes []types.Volume) (App, error) {
-	isolators, err := applyAppIsolators(c, m, pod, app.Isolators, targetsOf(app)...)
+func (r Rows) planApp(
+	app manifest.App, c Config, m spec.Support, pod podIsolators, volumes []types.Volume,
+) (App, error) {
+	isolators, err := r.applyAppIsolators(c, m, pod, app.Isolators, targetsOf(app)...)
 	if err != nil {
 		return App{}, err
 	}
@@ -130,6 +134,14 @@ func planApp(app manifest.App, c Config, m spec.Support, pod podIsolators, volum
 		SELinuxLabel:    isolators.SELinuxLabel,
 	}
 	plan.Spec.Process.NumericIDs = numericIDs
+	own := isolators.Own
+	if err := r.annotate(app.Runtime.Annotations, false, &own); err != nil {
+		return App{}, err
+	}
+	plan.Values = own.Values
+	for _, change := range slices.Concat(pod.Own.Changes, own.Changes) {
+		change(&plan)
+	}
 	return plan, nil
 }
 

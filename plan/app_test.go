@@ -102,7 +102,7 @@ func TestAnAppBecomesASpec(t *testing.T) {
 		Isolators: listed("os/linux/no-new-privileges", "true", "os/linux/oom-score-adj", "7", "example.com/x", "1", removeSet, `{"set": ["CAP_CHOWN"]}`),
 		Layers:    []string{"sha512-1"},
 	}
-	got, err := planApp(app, defaultConfig(), able, podIsolators{SELinuxLabel: "l"}, []types.Volume{host("v")})
+	got, err := (Rows{}).planApp(app, defaultConfig(), able, podIsolators{SELinuxLabel: "l"}, []types.Volume{host("v")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,8 @@ type Config struct {
 	DeviceVolumes        []string // the host volumes that may be devices; nil for all
 	PodVolumes           []string // the empty volumes whose folders the daemon has made for this pod
 	Log                  LogConfig
+
+	Values map[string]any // of the product's keys, see Rows
 }
 
 // MaxProcesses is the key "maxProcesses": the maximum number of tasks, threads included, in an app and
@@ -88,7 +90,8 @@ type setting struct {
 	set func(*Config, json.RawMessage) error // its error says what the value must be
 }
 
-// settings is the table of keys. To add a key, add a row here and in CONFIG.md.
+// settings is the table of keys. To add a key, add a row here and in CONFIG.md. drivers are the names that graphStorage
+// accepts.
 func settings(drivers []string) []setting {
 	return []setting{
 		{"graphStorage", func(c *Config, v json.RawMessage) error {
@@ -132,6 +135,9 @@ func settings(drivers []string) []setting {
 	}
 }
 
+// objects are the keys that are objects of settings.
+func objects() []string { return []string{"log", "maxProcesses", "userNamespace"} }
+
 func defaultConfig() Config {
 	return Config{
 		DefaultNamespaces: []string{"ipc", "net", "pid", "uts"},
@@ -145,14 +151,13 @@ func defaultConfig() Config {
 }
 
 // parse sets what an object of configuration has: stagerConfig, or the file of that name in the stager's image. raw is
-// nil for none. A null value changes nothing. drivers are the names that graphStorage accepts. unknown are the unknown
-// keys, sorted, for a warning.
-func (c *Config) parse(name string, raw json.RawMessage, drivers []string) (unknown []string, err error) {
+// nil for none. A null value changes nothing. unknown are the keys that the table lacks, sorted, for a warning.
+func (c *Config) parse(name string, raw json.RawMessage, table []setting) (unknown []string, err error) {
 	values := make(strictjson.Object)
 	if err := flatten(name, "", raw, values); err != nil {
 		return nil, err
 	}
-	for _, s := range settings(drivers) {
+	for _, s := range table {
 		v := values.Take(s.key) // in any case, as Kurma's own stager does
 		if v == nil {
 			continue
@@ -183,7 +188,7 @@ func flatten(name, prefix string, raw json.RawMessage, values strictjson.Object)
 	}
 	for key, v := range object {
 		switch {
-		case prefix == "" && slices.ContainsFunc([]string{"log", "maxProcesses", "userNamespace"}, func(object string) bool {
+		case prefix == "" && slices.ContainsFunc(objects(), func(object string) bool {
 			return strings.EqualFold(key, object)
 		}):
 			if err := flatten(name, key+".", v, values); err != nil {

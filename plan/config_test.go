@@ -72,7 +72,7 @@ func TestEveryKeyOfTheConfigurationIsRead(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got := defaultConfig()
-			unknown, err := got.parse("stagerConfig", json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
+			unknown, err := got.parse("stagerConfig", json.RawMessage(test.text), settings(unionfs.NamesOf(unionfs.Drivers())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			config := defaultConfig()
-			_, err := config.parse("stagerConfig", json.RawMessage(test.text), unionfs.NamesOf(unionfs.Drivers()))
+			_, err := config.parse("stagerConfig", json.RawMessage(test.text), settings(unionfs.NamesOf(unionfs.Drivers())))
 			wantError(t, err, test.want)
 		})
 	}

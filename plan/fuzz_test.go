@@ -48,10 +48,10 @@ func FuzzIsolator(f *testing.F) {
 		}
 		list := listed(name, value, name, value)
 		for _, n := range []int{1, 2} {
-			if _, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, list[:n]); err != nil && strings.Contains(err.Error(), "\n") {
+			if _, err := (Rows{}).applyAppIsolators(defaultConfig(), able, podIsolators{}, list[:n]); err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("error of several lines: %q", err)
 			}
-			_, _ = applyPodIsolators(defaultConfig(), able, list[:n])
+			_, _ = (Rows{}).applyPodIsolators(defaultConfig(), able, list[:n])
 		}
 	})
 }

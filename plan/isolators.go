@@ -40,6 +40,8 @@ type podIsolators struct {
 
 	NetworkBandwidth uint64 // bytes a second, of each interface and direction; 0 for no limit
 	OneApp           bool   // the pod has one app, so the pod's network is the app's
+
+	Own effects // by the product's rows
 }
 
 // appIsolators is the result of an app's isolators.
@@ -55,10 +57,13 @@ type appIsolators struct {
 	Fates           []IsolatorFate
 
 	NetworkBandwidth uint64 // of the whole pod, see podIsolators
+
+	Own effects // by the product's rows
 }
 
 // applier applies the isolators of one pod or app, and holds the result.
 type applier struct {
+	table   []isolator
 	config  Config
 	machine spec.Support
 	targets []string     // of the mounts that the manifest lists for the app, or for all apps
@@ -72,6 +77,7 @@ type applier struct {
 	filtered     bool      // there is a seccomp isolator
 	chosen       bool      // the seccomp isolator selects a filter
 	forPod       bool
+	decided      effects // by the product's rows
 }
 
 // resources returns the resources that a resource isolator limits: the pod's or the app's.
@@ -143,8 +149,10 @@ func isolators() []isolator {
 
 // applyPodIsolators applies the pod's isolators. targets are its apps' mount targets. An
 // error names the isolator and its value.
-func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targets ...string) (podIsolators, error) {
-	i := applier{config: c, machine: m, targets: targets, forPod: true}
+func (r Rows) applyPodIsolators(
+	c Config, m spec.Support, list []manifest.Isolator, targets ...string,
+) (podIsolators, error) {
+	i := applier{table: r.isolators(), config: c, machine: m, targets: targets, forPod: true}
 	var err error
 	if i.pod.Namespaces, err = namespacesOf(c, list); err != nil {
 		return podIsolators{}, err
@@ -153,7 +161,7 @@ func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targe
 	if err != nil {
 		return podIsolators{}, err
 	}
-	i.pod.Fates = fates
+	i.pod.Fates, i.pod.Own = fates, i.decided
 	if m.PIDLimits {
 		i.pod.Resources.PIDs = c.MaxProcesses.Pod
 	}
@@ -162,10 +170,10 @@ func applyPodIsolators(c Config, m spec.Support, list []manifest.Isolator, targe
 
 // applyAppIsolators applies an app's isolators within the limits of the pod's. targets are
 // those of the app's mounts.
-func applyAppIsolators(
+func (r Rows) applyAppIsolators(
 	c Config, m spec.Support, pod podIsolators, list []manifest.Isolator, targets ...string,
 ) (appIsolators, error) {
-	i := applier{config: c, machine: m, pod: pod, targets: targets}
+	i := applier{table: r.isolators(), config: c, machine: m, pod: pod, targets: targets}
 	i.app.AppArmorProfile, i.app.SELinuxLabel = pod.AppArmorProfile, pod.SELinuxLabel
 	i.app.OOMScoreAdj = max(0, m.MinOOMScoreAdj) // 0 rather than the stager's own, if the stager may set it
 	fates, err := i.applyAll(list)
@@ -178,7 +186,7 @@ func applyAppIsolators(
 		}
 		i.app.Resources.CPUShares = i.shares
 	}
-	i.app.Fates = fates
+	i.app.Fates, i.app.Own = fates, i.decided
 	i.inheritBlockLimits()
 	i.settleCapabilities()
 	if i.app.Privileged && !i.chosen {
@@ -242,12 +250,11 @@ func modify(fates []IsolatorFate, name, why string) {
 }
 
 func (i *applier) applyOne(written manifest.Isolator, before, after []manifest.Isolator) (verdict, error) {
-	table := isolators()
-	n := slices.IndexFunc(table, func(row isolator) bool { return row.name == written.Name })
+	n := slices.IndexFunc(i.table, func(row isolator) bool { return row.name == written.Name })
 	if n < 0 {
 		return ignore("this stager does not know the isolator")
 	}
-	row := table[n]
+	row := i.table[n]
 	switch {
 	case i.forPod && !row.pod:
 		return ignore("only apps have this isolator, not the pod")

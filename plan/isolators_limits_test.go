@@ -34,7 +34,7 @@ func TestBlockLimitsFollowTheMachine(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			m := spec.Support{BlockLimits: test.limits}
-			pod, err := applyPodIsolators(defaultConfig(), m, test.pod)
+			pod, err := (Rows{}).applyPodIsolators(defaultConfig(), m, test.pod)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,12 +72,12 @@ func TestNetworkLimitIsOfThePodOrItsOnlyApp(t *testing.T) {
 			}
 		})
 	}
-	pod, err := applyPodIsolators(defaultConfig(), able, isolator(5000))
+	pod, err := (Rows{}).applyPodIsolators(defaultConfig(), able, isolator(5000))
 	if err != nil || pod.NetworkBandwidth != 5000 {
 		t.Errorf("pod's limit %d, %v", pod.NetworkBandwidth, err)
 	}
 	checkFates(t, []Fate{Enforced}, pod.Fates)
-	pod, err = applyPodIsolators(defaultConfig(), able, append(listed("os/linux/namespaces", `{"net": "host"}`), isolator(5000)...))
+	pod, err = (Rows{}).applyPodIsolators(defaultConfig(), able, append(listed("os/linux/namespaces", `{"net": "host"}`), isolator(5000)...))
 	if err != nil || pod.NetworkBandwidth != 0 {
 		t.Errorf("limit %d of the host's network, %v", pod.NetworkBandwidth, err)
 	}

@@ -33,7 +33,7 @@ func listed(pairs ...string) []manifest.Isolator {
 // app settles isolators as an app's, which must be possible.
 func settled(t *testing.T, m spec.Support, pod podIsolators, list []manifest.Isolator) appIsolators {
 	t.Helper()
-	got, err := applyAppIsolators(defaultConfig(), m, pod, list)
+	got, err := (Rows{}).applyAppIsolators(defaultConfig(), m, pod, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,12 +189,12 @@ func TestMemoryRequestIsEnforcedWithCgroupV2(t *testing.T) {
 // The daemon mounts what an app gets by its own isolators before the stager runs.
 func TestTheDaemonsMountsDecideItsIsolators(t *testing.T) {
 	list := listed("host/privileged", "true", "host/api-access", "true")
-	app, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
+	app, err := (Rows{}).applyAppIsolators(defaultConfig(), able, podIsolators{}, list, "/hostile", "/host/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkFates(t, []Fate{Enforced, Ignored}, app.Fates)
-	pod, err := applyPodIsolators(defaultConfig(), able, list, "/srv", "/var/lib/kurma")
+	pod, err := (Rows{}).applyPodIsolators(defaultConfig(), able, list, "/srv", "/var/lib/kurma")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestWrongIsolatorsAreRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			_, err := applyAppIsolators(defaultConfig(), able, podIsolators{}, test.list)
+			_, err := (Rows{}).applyAppIsolators(defaultConfig(), able, podIsolators{}, test.list)
 			wantError(t, err, "isolator ", test.want)
 		})
 	}
@@ -345,18 +345,18 @@ func TestStrictIsolatorsRefuseIgnoredOnes(t *testing.T) {
 	clause.Covers(t, "C-ISO-03")
 	strict := defaultConfig()
 	strict.StrictIsolators = true
-	_, err := applyAppIsolators(strict, able, podIsolators{}, listed("example.com/x", "1"))
+	_, err := (Rows{}).applyAppIsolators(strict, able, podIsolators{}, listed("example.com/x", "1"))
 	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
-	_, err = applyPodIsolators(strict, able, listed("example.com/x", "1"))
+	_, err = (Rows{}).applyPodIsolators(strict, able, listed("example.com/x", "1"))
 	wantError(t, err, `"example.com/x" would be ignored`, "strictIsolators")
-	if _, err := applyAppIsolators(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
+	if _, err := (Rows{}).applyAppIsolators(strict, able, podIsolators{}, listed("os/linux/cpu-shares", "5")); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestThePodBoundsItsApps(t *testing.T) {
 	clause.Covers(t, "C-ISO-01")
-	pod, err := applyPodIsolators(defaultConfig(), able, listed(
+	pod, err := (Rows{}).applyPodIsolators(defaultConfig(), able, listed(
 		"resource/memory", `{"limit": "64Mi"}`,
 		"resource/cpu", `{"limit": "500m"}`))
 	if err != nil {
@@ -413,7 +413,7 @@ func TestEveryPodIsolatorHasAFate(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			got, err := applyPodIsolators(defaultConfig(), able, test.list)
+			got, err := (Rows{}).applyPodIsolators(defaultConfig(), able, test.list)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -452,7 +452,7 @@ func TestWrongPodIsolatorsAreRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			clause.Covers(t, test.clauses)
-			_, err := applyPodIsolators(defaultConfig(), able, test.list)
+			_, err := (Rows{}).applyPodIsolators(defaultConfig(), able, test.list)
 			wantError(t, err, test.want...)
 		})
 	}

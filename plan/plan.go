@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"kurma.io/stager/manifest"
-	"kurma.io/stager/names"
 	"kurma.io/stager/spec"
 )
 
@@ -39,6 +38,8 @@ type Pod struct {
 	Warnings []string       // about the pod, for the log
 
 	Metadata Metadata // without the UUID
+
+	Values map[string]any // of the product's isolators and annotations of the pod, see Rows
 }
 
 // Decide plans the pod of m, which it validates. machine is what the runtime supports, drivers are the
@@ -46,10 +47,17 @@ type Pod struct {
 // refuses. image is the configuration in the stager's image, nil for none: it has the defaults of the keys that the
 // manifest's stagerConfig lacks.
 func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage) (*Pod, error) {
-	if err := m.Validate(); err != nil {
+	return Rows{}.Decide(m, machine, drivers, image)
+}
+
+// Decide plans the pod as the function Decide does, and by the product's rows.
+func (r Rows) Decide(
+	m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage,
+) (*Pod, error) {
+	if err := cmp.Or(r.check(), m.Validate()); err != nil {
 		return nil, err
 	}
-	config, unknown, err := configOf(m, drivers, image)
+	config, configured, unknown, err := r.configure(m, drivers, image)
 	if err != nil {
 		return nil, err
 	}
@@ -61,21 +69,17 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 		return nil, fmt.Errorf("stagerConfig.log.path: %q: one file is the log of one app, and the pod has %d",
 			config.Log.Path, len(apps))
 	}
-	var targets []string
-	for _, app := range apps {
-		targets = append(targets, targetsOf(app)...)
-	}
-	isolators, err := applyPodIsolators(config, machine, m.Pod.Isolators, targets...)
+	isolators, err := r.isolatePod(m, apps, config, machine)
 	if err != nil {
 		return nil, fmt.Errorf("pod: %w", err)
 	}
-	isolators.OneApp = len(m.Pod.Apps) == 1
 	pod := &Pod{
 		Name: m.Name, Config: config,
 		Namespaces: isolators.Namespaces, Resources: isolators.Resources, Sysctl: isolators.Sysctl,
 		NetworkBandwidth: isolators.NetworkBandwidth, OOMScoreAdj: machine.MinOOMScoreAdj, Fates: isolators.Fates,
-		Warnings: configWarnings(config, unknown), Metadata: metadataOf(m, apps),
+		Warnings: configWarnings(config, unknown), Metadata: metadataOf(m, apps), Values: isolators.Own.Values,
 	}
+	isolators.Own.Changes = slices.Concat(configured.Changes, isolators.Own.Changes)
 	if !machine.PIDLimits && config.MaxProcesses != (MaxProcesses{}) {
 		pod.Warnings = append(pod.Warnings,
 			"stagerConfig.maxProcesses has no effect: the machine's cgroups have no pids controller")
@@ -97,22 +101,27 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 	}
 	pod.Warnings = append(pod.Warnings, warnings...)
 	for _, app := range apps {
-		if err := pod.add(m, app, machine, isolators); err != nil {
+		if err := pod.add(r, m, app, machine, isolators); err != nil {
 			return nil, fmt.Errorf("app %q: %w", app.Name, err)
 		}
 	}
 	return pod, pod.separateUsers(machine)
 }
 
-// configOf returns the pod's configuration, and the keys in it that are unknown.
-func configOf(m *manifest.Manifest, drivers []string, image json.RawMessage) (Config, []string, error) {
-	config := defaultConfig()
-	unknown, err := config.parse(names.ConfigFile, image, drivers)
-	if err != nil {
-		return config, nil, err
+// isolatePod applies the isolators of the pod, and reads its annotations of the product.
+func (r Rows) isolatePod(
+	m *manifest.Manifest, apps []manifest.App, c Config, machine spec.Support,
+) (podIsolators, error) {
+	var targets []string
+	for _, app := range apps {
+		targets = append(targets, targetsOf(app)...)
 	}
-	more, err := config.parse("stagerConfig", m.StagerConfig, drivers)
-	return config, append(unknown, more...), err
+	isolators, err := r.applyPodIsolators(c, machine, m.Pod.Isolators, targets...)
+	if err != nil {
+		return podIsolators{}, err
+	}
+	isolators.OneApp = len(m.Pod.Apps) == 1
+	return isolators, r.annotate(m.Pod.Annotations, true, &isolators.Own)
 }
 
 func configWarnings(c Config, unknown []string) []string {
@@ -127,8 +136,8 @@ func configWarnings(c Config, unknown []string) []string {
 	return warnings
 }
 
-func (p *Pod) add(m *manifest.Manifest, app manifest.App, machine spec.Support, isolators podIsolators) error {
-	plan, err := planApp(app, p.Config, machine, isolators, m.Pod.Volumes)
+func (p *Pod) add(r Rows, m *manifest.Manifest, app manifest.App, machine spec.Support, isolators podIsolators) error {
+	plan, err := r.planApp(app, p.Config, machine, isolators, m.Pod.Volumes)
 	if err != nil {
 		return err
 	}

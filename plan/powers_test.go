@@ -24,10 +24,10 @@ func TestForbiddenPowersRefuseThePod(t *testing.T) {
 	for _, test := range tests {
 		apply := func(c Config, list []manifest.Isolator) error {
 			if test.pod {
-				_, err := applyPodIsolators(c, able, list)
+				_, err := (Rows{}).applyPodIsolators(c, able, list)
 				return err
 			}
-			_, err := applyAppIsolators(c, able, podIsolators{}, list)
+			_, err := (Rows{}).applyAppIsolators(c, able, podIsolators{}, list)
 			return err
 		}
 		strict := defaultConfig()
@@ -43,7 +43,7 @@ func TestForbiddenPowersRefuseThePod(t *testing.T) {
 	// Namespaces that the administrator leaves to the host are not the pod's wish.
 	c := defaultConfig()
 	c.DefaultNamespaces, c.Forbid = nil, []Power{PowerHostNamespaces}
-	if _, err := applyPodIsolators(c, able, listed("os/linux/namespaces", `{}`)); err != nil {
+	if _, err := (Rows{}).applyPodIsolators(c, able, listed("os/linux/namespaces", `{}`)); err != nil {
 		t.Error(err)
 	}
 }
@@ -52,7 +52,7 @@ func TestProcessesAreLimited(t *testing.T) {
 	able := able
 	able.PIDLimits = true
 	for machine, want := range map[*spec.Support][2]int64{&able: {4096, 16384}, {}: {0, 0}} {
-		pod, err := applyPodIsolators(defaultConfig(), *machine, nil)
+		pod, err := (Rows{}).applyPodIsolators(defaultConfig(), *machine, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,14 +23,14 @@ func TestSeccompProfilesAreChecked(t *testing.T) {
 	} {
 		app := withMounts(nil, nil)
 		app.Runtime.Annotations = types.Annotations{{Name: names.SeccompProfileAnnotation, Value: text}}
-		got, err := planApp(app, defaultConfig(), able, podIsolators{}, nil)
+		got, err := (Rows{}).planApp(app, defaultConfig(), able, podIsolators{}, nil)
 		if refused == "" {
 			if f := got.Spec.Process.Seccomp; err != nil || f.Kind != spec.SeccompProfile || f.Profile != text {
 				t.Errorf("%+v, %v", got.Spec.Process.Seccomp, err)
 			}
 			forbids := defaultConfig()
 			forbids.Forbid = []Power{PowerSeccomp}
-			if _, err := planApp(app, forbids, able, podIsolators{}, nil); err == nil || !strings.Contains(err.Error(), "forbid") {
+			if _, err := (Rows{}).planApp(app, forbids, able, podIsolators{}, nil); err == nil || !strings.Contains(err.Error(), "forbid") {
 				t.Errorf("forbidden: %v", err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), refused) || strings.Contains(err.Error(), "\n") {

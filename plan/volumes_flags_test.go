@@ -31,7 +31,7 @@ func TestVolumeFlagsAreThoseOfHostVolumes(t *testing.T) {
 		if test.privileged {
 			app.Isolators = listed("os/linux/privileged", "true")
 		}
-		got, err := planApp(app, c, able, podIsolators{}, []types.Volume{host("h"), empty("e")})
+		got, err := (Rows{}).planApp(app, c, able, podIsolators{}, []types.Volume{host("h"), empty("e")})
 		if err != nil {
 			t.Fatal(err)
 		}

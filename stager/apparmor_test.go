@@ -3,13 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"kurma.io/stager/container/machine"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/tests/clause"
 )
@@ -26,7 +26,7 @@ func TestAppRunsInAProfileOfTheHost(t *testing.T) {
 		}}}
 	}
 	name, want := fmt.Sprintf("stager-test-%d", os.Getpid()), []plan.Fate{plan.Ignored}
-	enforces := newRuntime("", nil, nil, slog.New(slog.DiscardHandler)).Support().AppArmor
+	enforces := machine.Support().AppArmor
 	if enforces {
 		want = []plan.Fate{plan.Enforced}
 		loadProfile(t, name, "file,\ndeny /tmp/denied w,")

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/moby/sys/capability"
 
+	"kurma.io/stager/container/machine"
 	"kurma.io/stager/spec"
 	"kurma.io/stager/tests/clause"
 )
@@ -52,7 +52,7 @@ func capabilityRows() map[string]struct {
 	type row = struct{ isolators, want []string }
 	return map[string]row{
 		"default":       {nil, all},
-		"privileged":    {[]string{"os/linux/privileged", "true"}, newRuntime("", nil, nil, slog.New(slog.DiscardHandler)).Support().Capabilities},
+		"privileged":    {[]string{"os/linux/privileged", "true"}, machine.Support().Capabilities},
 		"one":           {[]string{retainSet, set("CAP_NET_BIND_SERVICE")}, []string{"CAP_NET_BIND_SERVICE"}},
 		"other":         {[]string{retainSet, set("CAP_CHOWN")}, []string{"CAP_CHOWN"}},
 		"two":           {[]string{retainSet, set("CAP_KILL", "CAP_MKNOD")}, []string{"CAP_KILL", "CAP_MKNOD"}},

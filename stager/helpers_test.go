@@ -18,12 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/boot"
-	"kurma.io/stager/callins"
 	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
-	"kurma.io/stager/pid1"
+	"kurma.io/stager/program"
 	"kurma.io/stager/tests/surroundings"
+	"kurma.io/stager/unionfs"
 )
 
 // In this file the supervisor starts helpers at a test's request, through a socket in the stager's
@@ -45,22 +44,13 @@ func withHelpers(p *testPod, _ map[string]any) {
 	p.must(os.WriteFile(filepath.Join(p.root, helperSocket+".wanted"), nil, 0o600))
 }
 
-// superviseHelpers is supervise, with a server for requests.
-func superviseHelpers() error {
-	own, err := pid1.Take()
-	if err != nil {
-		return err
-	}
-	in := boot.TakeDescriptors(os.Environ())
-	code, err := boot.Supervise(context.Background(), func(log *slog.Logger) boot.Parts {
-		starter := helper.Children{Log: log}
+// withServer has the supervisor serve requests.
+func withServer(o program.Options) program.Options {
+	o.Drivers = func(starter helper.Starter, log *slog.Logger) []unionfs.Driver {
 		go serveHelpers(starter, log)
-		return partsOf(in, own, starter, log)
-	}, newSteps())
-	if err == nil && code != 0 {
-		err = &callins.ExitError{Code: code}
+		return unionfs.Drivers()
 	}
-	return err
+	return o
 }
 
 func serveHelpers(starter helper.Starter, log *slog.Logger) {

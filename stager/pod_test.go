@@ -20,9 +20,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
+	"kurma.io/stager/program"
 	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/surroundings"
 )
@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	container.Init()
 	if len(os.Args) == 1 && filepath.Base(os.Args[0]) == names.Program {
 		if _, err := os.Stat(helperSocket + ".wanted"); err == nil {
-			os.Exit(callins.ExitCode(superviseHelpers(), os.Stderr))
+			os.Exit(program.Main(withServer(parts())))
 		}
 	}
-	if len(os.Args) == 1 || callIns()[filepath.Base(os.Args[0])] != nil {
+	if len(os.Args) == 1 || slices.Contains(names.CallIns(), filepath.Base(os.Args[0])) {
 		main()
 	}
 	switch os.Args[1] {

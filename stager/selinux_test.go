@@ -3,11 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
 
+	"kurma.io/stager/container/machine"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/tests/clause"
 )
@@ -17,7 +17,7 @@ import (
 func TestSELinuxContextIsEnforcedOrIgnored(t *testing.T) {
 	clause.Covers(t, "C-SEL-01")
 	label, want := "user:role:type:level", []plan.Fate{plan.Ignored}
-	enforces := newRuntime("", nil, nil, slog.New(slog.DiscardHandler)).Support().SELinux
+	enforces := machine.Support().SELinux
 	if enforces {
 		own, err := os.ReadFile("/proc/self/attr/current")
 		if err != nil {

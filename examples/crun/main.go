@@ -1,5 +1,5 @@
 // Command crun is a stager that starts its apps with crun, an OCI runtime in C. All but the
-// runtime is the reference stager's: package boot takes the pod through its life, package goinit
+// runtime is the reference stager's: package program is its main function, package goinit
 // starts its supervisor and is the pod's PID 1. The program links neither cgo nor libcontainer.
 package main
 
@@ -7,11 +7,10 @@ import (
 	"log/slog"
 	"os"
 
-	"kurma.io/stager/boot"
 	"kurma.io/stager/names"
 	"kurma.io/stager/pid1/goinit"
+	"kurma.io/stager/program"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/unionfs"
 )
 
 func main() {
@@ -19,5 +18,5 @@ func main() {
 	newRuntime := func(init *goinit.Init, _ *slog.Logger) spec.Runtime {
 		return &runtime{cgroup: names.AppsCgroup, init: init, family: new(family)}
 	}
-	os.Exit(goinit.Main(newRuntime, unionfs.Drivers(), boot.Steps()))
+	os.Exit(program.Main(program.Options{Begin: goinit.Begin(newRuntime)}))
 }

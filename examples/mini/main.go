@@ -10,55 +10,19 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
-	"slices"
 
 	"kurma.io/stager/boot"
-	"kurma.io/stager/callins"
-	"kurma.io/stager/container"
-	"kurma.io/stager/names"
-	"kurma.io/stager/pid1"
-	"kurma.io/stager/unionfs"
+	"kurma.io/stager/program"
+	"kurma.io/stager/program/native"
 )
 
-func main() {
-	container.Init() // this program is also a container's first process
-	code, err := dispatch(context.Background())
-	os.Exit(max(code, callins.ExitCode(err, os.Stderr)))
-}
-
-// dispatch finds the program's part: a call-in by its name, or the supervisor, for which package pid1 has an init if the
-// daemon has started the program as the stager.
-func dispatch(ctx context.Context) (int, error) {
-	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
-		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
-	}
-	init, err := pid1.Take()
-	if err != nil || init == nil {
-		return 1, errors.Join(errors.New(names.Program+": called neither as the stager nor as a call-in"), err)
-	}
-	inherited := boot.TakeDescriptors(os.Environ())
-	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts {
-		return boot.Parts{
-			Runtime: container.NewRuntime(names.AppsCgroup, init, log), Drivers: unionfs.Drivers(), Init: init, Inherited: inherited,
-		}
-	}, steps())
-	if err != nil {
-		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
-	}
-	return code, nil
-}
+func main() { os.Exit(program.Main(program.Options{Begin: native.Begin, Steps: steps()})) }
 
 // steps are most steps of a pod's way, and one that the reference stager does not have.
 func steps() []boot.Step {
-	without := []string{"reserve threads", "start metadata service", "open journal", "limit network", "guard own life"}
-	steps := slices.DeleteFunc(boot.Steps(), func(s boot.Step) bool { return slices.Contains(without, s.Name) })
-	n := slices.IndexFunc(steps, func(s boot.Step) bool { return s.Name == "mount roots" })
-	return slices.Insert(steps, n+1, boot.Step{Name: "list apps", Do: listApps})
+	most := boot.Without(boot.Steps(), "reserve threads", "start metadata service", "open journal", "limit network", "guard own life")
+	return boot.After(most, "mount roots", boot.Step{Name: "list apps", Do: listApps})
 }
 
 // listApps logs the apps after the mounts of their roots.

@@ -32,13 +32,19 @@ const (
 	exitFailed = 125 // of run and attach, which could not be done
 )
 
-// callIn calls NAME in the guest with this process's descriptors: what it
+// relay returns the call-in NAME, which calls NAME in the guest with this process's descriptors: what it
 // writes, its terminal, and its exit status are those of the call-in there. If the
 // stager does not listen, logs reads the files, which are outside.
-func callIn(name string, args []string) error {
+func relay(name string) callins.CallIn {
+	return func(ctx context.Context, streams callins.Streams, args []string) error {
+		return callGuest(ctx, streams, name, args)
+	}
+}
+
+func callGuest(ctx context.Context, streams callins.Streams, name string, args []string) error {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: names.ControlSocket, Net: "unix"})
 	if err != nil && name == names.Logs {
-		return callins.LogsFrom(names.LogDir)(context.Background(), callins.ProcessStreams(), args)
+		return callins.LogsFrom(names.LogDir)(ctx, streams, args)
 	}
 	code := exitFailed
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -22,9 +23,15 @@ const (
 	shareDir   = "/share"   // a mount point
 )
 
-// beGuest is the first process of the guest. It does not return: it switches the guest
+// guestRole is the program's role as the guest's first process, which the kernel calls /init.
+const guestRole = "init"
+
+// beGuest is the first process of the guest. It does not return there: it switches the guest
 // off. It reports errors on the console, which is stderr, if it cannot use the line.
-func beGuest() {
+func beGuest(context.Context, []string) error {
+	if os.Getpid() != 1 {
+		return fmt.Errorf("%s: not the first process of a guest", names.Program)
+	}
 	err := makeGuest()
 	if err == nil {
 		err = serveOutside()
@@ -34,7 +41,7 @@ func beGuest() {
 	}
 	unix.Sync()
 	err = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
-	fmt.Fprintln(os.Stderr, "guest: power off:", err) // and the kernel panics, which ends qemu
+	return fmt.Errorf("guest: power off: %w", err) // and the kernel panics, which ends qemu
 }
 
 // makeGuest makes the machine as a pod's supervisor expects it.

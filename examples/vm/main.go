@@ -8,45 +8,47 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"kurma.io/stager/callins"
 	"kurma.io/stager/container"
 	"kurma.io/stager/names"
+	"kurma.io/stager/program"
 )
 
 func main() {
-	container.Init()
-	os.Exit(callins.ExitCode(dispatch(os.Args), os.Stderr))
+	relays := map[string]callins.CallIn{}
+	for _, name := range names.CallIns() {
+		relays[name] = relay(name)
+	}
+	os.Exit(program.Main(program.Options{
+		Begin: begin, CallIns: relays,
+		Roles: map[string]func(context.Context, []string) error{
+			outsideRole: func(ctx context.Context, _ []string) error { return outside(ctx) },
+			guestRole:   beGuest,
+			podRole:     supervise,
+			callRole:    callHere,
+		},
+	}))
 }
 
-// dispatch finds the program's part by the base name of argv[0]. The kernel calls
-// the guest's first process /init.
-func dispatch(args []string) error {
-	if len(args) == 0 {
-		return errors.New(names.Program + ": no argv[0]")
+// begin is a program.Options.Begin. The program is no pod's supervisor on this side: it has the role outside.
+func begin() (*program.Supervisor, error) {
+	container.Init()
+	if len(os.Args) == 1 && filepath.Base(os.Args[0]) == names.Program {
+		return nil, becomeOutside()
 	}
-	name, args := filepath.Base(args[0]), args[1:]
-	switch {
-	case name == names.Program && len(args) == 0:
-		return becomeOutside()
-	case name == outsideRole:
-		return outside(context.Background())
-	case name == "init" && os.Getpid() == 1:
-		beGuest()
-		return nil
-	case name == podRole && len(args) == 1:
-		return supervise(context.Background(), args[0])
-	case name == callRole && len(args) > 0:
+	return nil, nil //nolint:nilnil // no supervisor is an answer here
+}
+
+// callHere makes a call-in in the guest, whose supervisor has the standard ones.
+func callHere(ctx context.Context, args []string) error {
+	if len(args) > 0 {
 		if callIn, ok := callins.CallIns()[args[0]]; ok {
-			return callIn(context.Background(), callins.ProcessStreams(), args[1:])
+			return callIn(ctx, callins.ProcessStreams(), args[1:])
 		}
-	case slices.Contains(names.CallIns(), name):
-		return callIn(name, args)
 	}
-	return fmt.Errorf("%s: called as %q, which is neither the stager nor a call-in", names.Program, name)
+	return fmt.Errorf("%s: unknown call-in %q", names.Program, args)
 }

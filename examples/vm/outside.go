@@ -34,7 +34,7 @@ const stopMargin = 30 * time.Second
 // which the roots vanish, whatever killed the process, and a pod's init, which ends here: the pod is in the guest.
 func becomeOutside() error {
 	err := syscall.Exec("/proc/self/exe", []string{outsideRole}, os.Environ())
-	return fmt.Errorf("%s: start again: %w", names.Program, err)
+	return fmt.Errorf("start again: %w", err)
 }
 
 // outside is the stager on this side of the virtual machine. It returns when the pod is over.

@@ -30,8 +30,11 @@ const (
 const stopDescriptor = 4
 
 // supervise is the pod's supervisor in the guest. It is what the reference stager's
-// is, but that driver's roots are mounted already.
-func supervise(ctx context.Context, driver string) error {
+// is, but that the roots are mounted already, by the driver that is its argument.
+func supervise(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s: want the name of the driver that has mounted the roots, have %q", names.Program, args)
+	}
 	unix.CloseOnExec(reportDescriptor)
 	unix.CloseOnExec(stopDescriptor)
 	report := os.NewFile(reportDescriptor, "report")
@@ -54,7 +57,7 @@ func supervise(ctx context.Context, driver string) error {
 	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts {
 		return boot.Parts{
 			Runtime:   container.NewRuntime(names.AppsCgroup, init, log),
-			Drivers:   []unionfs.Driver{shared{driver}},
+			Drivers:   []unionfs.Driver{shared{args[0]}},
 			Init:      reporter{init, report},
 			Inherited: boot.Inherited{Ready: ready},
 		}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/boot/rootfs"
-	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 	"kurma.io/stager/unionfs"
@@ -45,11 +44,11 @@ func (s *stager) claim(context.Context) error {
 
 // share fills guestRoot.
 func (s *stager) share(ctx context.Context) error {
-	if err := rmtree.Remove(guestRoot); err != nil {
-		return fmt.Errorf("empty shared folder: %w", err)
-	}
 	if err := os.MkdirAll(names.RunDir, 0o700); err != nil {
 		return fmt.Errorf("make folder: %w", err)
+	}
+	if err := rootfs.Empty(guestRoot, 0o755); err != nil {
+		return err
 	}
 	for _, dir := range []string{"/etc", "/proc", "/sys", "/dev", "/roots", names.RunDir} {
 		if err := os.MkdirAll(filepath.Join(guestRoot, dir), 0o755); err != nil {
@@ -123,11 +122,8 @@ func (s *stager) refuseDevices() error {
 }
 
 func (s *stager) mountRoots(ctx context.Context) error {
-	if err := rmtree.Remove(names.ScratchDir); err != nil {
-		return fmt.Errorf("empty scratch folder: %w", err)
-	}
-	if err := os.MkdirAll(names.ScratchDir, 0o711); err != nil {
-		return fmt.Errorf("make scratch folder: %w", err)
+	if err := rootfs.Empty(names.ScratchDir, 0o711); err != nil {
+		return err
 	}
 	var layers []string
 	for _, app := range s.plan.Apps {

@@ -67,7 +67,7 @@ func start(t *testing.T, play string) *underTest {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
 	t.Cleanup(cancel)
-	s := &underTest{Cmd: daemon.Chroot(ctx, t.TempDir(), program(t)), t: t}
+	s := &underTest{Cmd: daemon.Chroot(ctx, t.TempDir(), stagerProgram(t)), t: t}
 	s.Env = append(s.Env, playVariable+"="+play)
 	in, err := s.StdinPipe()
 	must(t, err)
@@ -93,8 +93,8 @@ func (s *underTest) says() string {
 	return string(text)
 }
 
-// program returns this program by the stager's name.
-func program(t *testing.T) string {
+// stagerProgram returns this program by the stager's name.
+func stagerProgram(t *testing.T) string {
 	t.Helper()
 	own, err := os.Executable()
 	must(t, err)
@@ -346,7 +346,7 @@ func TestTheSupervisorsRootIsTheStagers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			cmd := chroot(ctx, t.TempDir(), program(t))
+			cmd := chroot(ctx, t.TempDir(), stagerProgram(t))
 			cmd.Env = append(cmd.Env, playVariable+"=leave")
 			defer unix.Umask(unix.Umask(0o077))
 			out, err := cmd.CombinedOutput()

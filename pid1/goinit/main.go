@@ -1,4 +1,4 @@
-// Package goinit is the beginning of a stager without cgo, and the pod's PID 1, in Go alone:
+// Package goinit is how a stager without cgo begins, and the pod's PID 1, in Go alone:
 //
 //	daemon
 //	 └─ stager      enters its cgroup and mount namespace, and executes this program again
@@ -17,7 +17,6 @@
 package goinit
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -28,9 +27,10 @@ import (
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
+	"kurma.io/stager/helper"
 	"kurma.io/stager/names"
+	"kurma.io/stager/program"
 	"kurma.io/stager/spec"
-	"kurma.io/stager/unionfs"
 )
 
 // What names.RoleVariable says; without it the program is what the daemon has started.
@@ -39,38 +39,34 @@ const (
 	roleInit       = "init"
 )
 
-// Main is the main function of a stager with the standard call-ins, and returns the program's exit code. It finds the
-// program's part: a call-in by its name, the supervisor or init by its role, or else what the daemon has started.
-// newRuntime makes the pod's runtime, which logs to its argument, and uses init from Prepare on. Main is called before
-// anything else opens descriptors.
-func Main(newRuntime func(*Init, *slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step) int {
-	code, err := dispatch(context.Background(), newRuntime, drivers, steps)
-	return max(code, callins.ExitCode(err, os.Stderr))
+// Begin returns the program.Options.Begin of a stager with this package's init. newRuntime makes the pod's runtime,
+// which logs to its argument, and uses init from Prepare on.
+func Begin(newRuntime func(*Init, *slog.Logger) spec.Runtime) func() (*program.Supervisor, error) {
+	return func() (*program.Supervisor, error) {
+		if len(os.Args) != 1 || filepath.Base(os.Args[0]) != names.Program {
+			return nil, nil //nolint:nilnil // no supervisor is an answer here
+		}
+		init := New()
+		switch os.Getenv(names.RoleVariable) {
+		case roleInit:
+			err := Live(newRuntime(init, slog.Default()).KillPod)
+			os.Exit(exitCode(err))
+		case roleSupervisor:
+			return &program.Supervisor{
+				Init: init, Inherited: inherit(),
+				Runtime: func(_ helper.Starter, log *slog.Logger) spec.Runtime { return newRuntime(init, log) },
+			}, nil
+		}
+		return nil, becomeSupervisor()
+	}
 }
 
-func dispatch(
-	ctx context.Context, newRuntime func(*Init, *slog.Logger) spec.Runtime, drivers []unionfs.Driver, steps []boot.Step,
-) (code int, err error) {
-	if callIn, ok := callins.CallIns()[filepath.Base(os.Args[0])]; ok {
-		return 0, callIn(ctx, callins.ProcessStreams(), os.Args[1:])
-	}
-	init := New()
-	switch os.Getenv(names.RoleVariable) {
-	case roleInit:
-		err = Live(newRuntime(init, slog.Default()).KillPod)
-	case roleSupervisor:
-		inherited := inherit()
-		parts := func(log *slog.Logger) boot.Parts {
-			return boot.Parts{Runtime: newRuntime(init, log), Drivers: drivers, Init: init, Inherited: inherited}
-		}
-		code, err = boot.Supervise(ctx, parts, steps)
-	default:
-		err = becomeSupervisor()
-	}
+// exitCode is that of an init, which reports its error.
+func exitCode(err error) int {
 	if err != nil {
-		return max(code, 1), fmt.Errorf("%s: %w", names.Program, err)
+		err = fmt.Errorf("%s: %w", names.Program, err)
 	}
-	return code, nil
+	return callins.ExitCode(err, os.Stderr)
 }
 
 // inherit returns the descriptors that the daemon has passed, and keeps whatever else it has open, and the role, from

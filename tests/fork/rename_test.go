@@ -71,7 +71,7 @@ func TestRenameIsOneEdit(t *testing.T) {
 
 	test := []string{"go", "test", "-buildvcs=false", "-count=1", "-timeout=4m", "-tags", "seccomp netgo osusergo", "-run"}
 	f.run(nil, append(test, ".", "./names/...", "./build/...", "./plan")...)
-	f.run(nil, append(test, "^Test(CallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./stager")...)
+	f.run(nil, append(test, "^Test(TheStandardCallInsAreThoseOfTheImage|PodIsReadyWhenTheAppSaysSo)$", "./program", "./stager")...)
 	f.run(nil, append(test, "^Test(StagerGetsWhatTheSpecificationSays|DetachedPodThatEndsIsKeptForGC|AStagerWithoutALogFolderRuns)$", "./launcher")...)
 	f.run(
 		[]string{"STAGER_BIN=" + f.path("bin"), "STAGER_ACI=" + found[0], "STAGER_IMAGES=" + images(t)},

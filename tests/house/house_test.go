@@ -70,7 +70,7 @@ func list(t *testing.T, args ...string) []goPackage {
 // libcontainer, with all that it depends on.
 func TestRoomsNeedNoCgo(t *testing.T) {
 	for _, room := range []string{
-		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "boot/rootfs",
+		"plan", "spec", "manifest", "unionfs", "unionfs/unionfstest", "crilog", "supervisor", "callins", "boot", "program", "boot/rootfs",
 		"boot/activation", "boot/journal", "boot/netlimit", "boot/metadata", "pid1/goinit", "helper", "names", "container/cgroup", "container/identity",
 		"container/machine", "container/containertest", "supervisor/supervisortest",
 	} {
