@@ -2,6 +2,8 @@ package boot
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"slices"
 
 	"kurma.io/stager/boot/journal"
+	"kurma.io/stager/boot/rootfs"
 	"kurma.io/stager/callins"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
@@ -122,6 +125,21 @@ func (p *Pod) handlers() map[string]callins.Handler {
 		maps.Copy(all, p.Handlers(p))
 	}
 	return all
+}
+
+// RootOf returns the path of an app's root, which is mounted from the step "mount roots" on. The image has made the
+// files in it, and once the apps run, so do they: a path in the root may lead out of it by a symbolic link. WriteFile and
+// package rootfs resolve paths inside the root.
+func (p *Pod) RootOf(app string) string { return rootOf(app) }
+
+// WriteFile writes a file into the app's root, as rootfs.WriteFile does, for a step between "mount roots" and "run
+// apps". The file belongs to user 0 of the app. A volume that is mounted above hides the file.
+func (p *Pod) WriteFile(app, path string, data []byte, mode fs.FileMode) error {
+	err := p.AsOwner(func() error { return rootfs.WriteFile(rootOf(app), path, data, mode) })
+	if err != nil {
+		return fmt.Errorf("app %q: %w", app, err)
+	}
+	return nil
 }
 
 // rootOf returns the path at which an app's root file system is mounted.

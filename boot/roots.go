@@ -23,7 +23,7 @@ func mountRoots(ctx context.Context, p *Pod) error {
 	go func() { made <- p.Runtime.MakePod() }()
 	err := errors.Join(p.mountAll(ctx), <-made)
 	if err == nil && p.Plan.UserNamespace != nil && p.reserved != nil {
-		err = reserveThreads(ctx, p) // those of asOwner have ended
+		err = reserveThreads(ctx, p) // those of AsOwner have ended
 	}
 	return err
 }
@@ -37,7 +37,7 @@ func (p *Pod) mountAll(ctx context.Context) error {
 		return err
 	}
 	var driver unionfs.Driver
-	if err := p.asOwner(func() (err error) {
+	if err := p.AsOwner(func() (err error) {
 		driver, err = p.selectDriver()
 		return err
 	}); err != nil {
@@ -56,13 +56,13 @@ func (p *Pod) mountAll(ctx context.Context) error {
 	group.SetLimit(parallelMounts)
 	for _, app := range p.Plan.Apps {
 		group.Go(func() error {
-			return p.asOwner(func() error { return p.makeRoot(mounting, driver, app, resolver, hosts) })
+			return p.AsOwner(func() error { return p.makeRoot(mounting, driver, app, resolver, hosts) })
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return p.asOwner(func() error { return p.prepareMounts(ctx) })
+	return p.AsOwner(func() error { return p.prepareMounts(ctx) })
 }
 
 // makeRoot mounts one app's root and adds the files in /etc.

@@ -72,8 +72,9 @@ func ownerOfNetwork() (*os.File, error) {
 	return owner, nil
 }
 
-// asOwner runs do as user 0 of the pod's user namespace, to whom the files that do makes then belong.
-func (p *Pod) asOwner(do func() error) error {
+// AsOwner runs do as user 0 of the pod's user namespace, on a thread of its own: files that do makes in the apps' roots
+// belong to user 0 of the apps. Without a user namespace it calls do.
+func (p *Pod) AsOwner(do func() error) error {
 	if p.Plan.UserNamespace == nil {
 		return do()
 	}

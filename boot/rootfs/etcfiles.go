@@ -7,10 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
-
-	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
-	"golang.org/x/sys/unix"
 )
 
 // defaultHosts is for an image that has no /etc/hosts (appc, OS-SPEC.md).
@@ -39,7 +35,7 @@ func PodHosts(hostname string, addresses []net.Addr) []byte {
 // resolv.conf, and if hostname is empty no hostname. AddEtcFiles resolves the image's symbolic links inside the root,
 // as the app would, so none leads out of it. It replaces a symbolic link in place of a file.
 func AddEtcFiles(rootfs string, resolver []byte, hostname string, hosts []byte) error {
-	etc, err := openEtc(rootfs)
+	etc, err := makeFolder(rootfs, "etc")
 	if err != nil {
 		return fmt.Errorf("open /etc: %w", err)
 	}
@@ -63,26 +59,13 @@ func AddEtcFiles(rootfs string, resolver []byte, hostname string, hosts []byte) 
 	return nil
 }
 
-// openEtc opens the root's /etc, and makes it if the image has none.
-func openEtc(rootfs string) (*os.Root, error) {
-	root, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	etc, err := pathrs.MkdirAllHandle(root, "etc", 0o755)
-	if err != nil {
-		return nil, err
-	}
-	defer etc.Close()
-	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(etc.Fd())))
-}
+const etcMode = 0o644
 
 func replaceFile(root *os.Root, name string, data []byte) error {
 	if err := root.RemoveAll(name); err != nil {
 		return fmt.Errorf("replace /etc/%s: %w", name, err)
 	}
-	return writeNew(root, name, data)
+	return writeNew(root, name, data, etcMode)
 }
 
 // addFile writes the file if the image has nothing of that name but perhaps an empty file: a builder of images, such as
@@ -91,18 +74,9 @@ func addFile(root *os.Root, name string, data []byte) error {
 	info, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return writeNew(root, name, data)
+		return writeNew(root, name, data, etcMode)
 	case err == nil && info.Mode().IsRegular() && info.Size() == 0:
 		return replaceFile(root, name, data)
 	}
 	return err
-}
-
-func writeNew(root *os.Root, name string, data []byte) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
