@@ -452,3 +452,24 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// The manifest that docs/stager-contract.md shows is one.
+func TestTheContractsManifestIsRead(t *testing.T) {
+	text, err := os.ReadFile("../docs/stager-contract.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, document, found := strings.Cut(string(text), "```json\n")
+	document, _, ends := strings.Cut(document, "```\n")
+	if !found || !ends {
+		t.Fatal("the page shows no manifest")
+	}
+	document = strings.ReplaceAll(document, "sha512-ID", "sha512-"+strings.Repeat("0123456789abcdef", 8))
+	m, err := Read(strings.NewReader(strings.ReplaceAll(document, `"amd64"`, thisArch)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if apps := m.Apps(); len(apps) != 1 || apps[0].Name != "server" || len(apps[0].Layers) != 1 {
+		t.Errorf("apps %+v", apps)
+	}
+}
