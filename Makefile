@@ -50,6 +50,7 @@ RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... $(wildcard
 # LONG are the end-to-end tests that make test leaves to make test-all: they make forks, packages or examples, repeat
 # what others do once, or wait for limits.
 LONG := \
+	TestACopyOfTheTemplateIsAProduct \
 	TestAFaultLeavesNothing \
 	TestAStoppedInitHoldsUpNobody \
 	TestAPluginThatHangsIsEndedAfterItsTime \

@@ -127,9 +127,9 @@ func (p *Pod) handlers() map[string]callins.Handler {
 	return all
 }
 
-// RootOf returns the path of an app's root, which is mounted from the step "mount roots" on. The image has made the
-// files in it, and once the apps run, so do they: a path in the root may lead out of it by a symbolic link. WriteFile and
-// package rootfs resolve paths inside the root.
+// RootOf returns the path of an app's root, which is mounted from the step "mount roots" on. Files in it are the
+// image's, and once the apps run, the apps': a symbolic link may lead out of the root. WriteFile and package rootfs
+// resolve paths inside the root.
 func (p *Pod) RootOf(app string) string { return rootOf(app) }
 
 // WriteFile writes a file into the app's root, as rootfs.WriteFile does, for a step between "mount roots" and "run

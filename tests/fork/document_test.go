@@ -9,18 +9,53 @@ import (
 	"testing"
 )
 
-// The test executes the commands of docs/fork.md in a copy of the tree, word for
+// commands returns the commands of the two parts of docs/fork.md, of the copy of the template and of the fork.
+func (f tree) commands() (template, fork string) {
+	f.t.Helper()
+	first, second, found := strings.Cut(f.read("docs/fork.md"), "\n## Fork to change a room\n")
+	if !found {
+		f.t.Fatal("docs/fork.md has no heading of the fork")
+	}
+	script := func(part string, least int) string {
+		blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(part, -1)
+		if len(blocks) < least {
+			f.t.Fatalf("a part of docs/fork.md has %d blocks of commands", len(blocks))
+		}
+		text := "set -eux\n"
+		for _, block := range blocks {
+			text += block[1]
+		}
+		return text
+	}
+	return script(first, 1), script(second, 7)
+}
+
+// Outside of the repository, with the module from a proxy, a copy of the template is built, signed and tested: the test
+// runs a pod.
+func TestACopyOfTheTemplateIsAProduct(t *testing.T) {
+	f := copyTree(t)
+	env := append(proxied(t, publish(t, f.dir)), "CGO_ENABLED=1", "XDG_CONFIG_HOME="+t.TempDir())
+	script, _ := f.commands()
+	out := f.run(env, "sh", "-c", script)
+	product := tree{t, filepath.Join(f.dir, "../product")}
+	if !strings.Contains(out, "ok  \texample.com/product\t") {
+		t.Errorf("the commands print\n%s", out)
+	}
+	mod := product.read("go.mod")
+	if !strings.Contains(mod, release.Path+" "+release.Version) || strings.Contains(mod, "replace") {
+		t.Errorf("the product's go.mod:\n%s", mod)
+	}
+	stager := filepath.Join(product.dir, "bin", "stager")
+	if out := product.run(nil, stager, "--version"); out == "" || strings.Contains(out, "unknown") {
+		t.Errorf("stager --version prints %q", out)
+	}
+}
+
+// The test executes the commands of docs/fork.md for a fork in a copy of the tree, word for
 // word and in one shell. The images of the test pods are those that have been built already.
 func TestForkDocumentIsTrue(t *testing.T) {
 	f := copyTree(t)
-	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(f.read("docs/fork.md"), -1)
-	if len(blocks) < 7 {
-		t.Fatalf("docs/fork.md has %d blocks of commands", len(blocks))
-	}
-	script := "set -eux\n"
-	for _, block := range blocks {
-		script += block[1]
-	}
+	_, script := f.commands()
 	if err := os.MkdirAll(f.path("build/out"), 0o755); err != nil {
 		t.Fatal(err)
 	}
