@@ -101,6 +101,25 @@ func (n *CNI) config() ([]byte, error) {
 	return list.Bytes, nil
 }
 
+// statusTime limits the plugins' answers about their status, for which kubelet asks every few seconds.
+const statusTime = 5 * time.Second
+
+// status asks the plugins whether they can connect sandboxes, if their configuration is of CNI 1.1.0 or later, which has
+// the question (STATUS).
+func (n *CNI) status(ctx context.Context) error {
+	list, err := n.load()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, statusTime, fmt.Errorf("no answer to STATUS within %v", statusTime))
+	defer cancel()
+	cni := libcni.NewCNIConfigWithCacheDir(n.PluginDirs, "", &plugins{})
+	if err := cni.GetStatusNetworkList(ctx, list); err != nil {
+		return fmt.Errorf("network %q cannot connect pods: %w", list.Name, err)
+	}
+	return nil
+}
+
 // connect connects the sandbox in that folder by the record's configuration, and sets the record's addresses. It
 // records the result of each plugin before the next one is called: a DEL needs it, also if a later plugin fails.
 func (n *CNI) connect(ctx context.Context, dir string, r *records.Sandbox) error {

@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,28 @@ func TestPluginsSayWhyTheyFail(t *testing.T) {
 	} {
 		if err := connectTest(t.Context(), writePlugin(t, script)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// A network whose plugin says that it cannot connect pods is not ready, and the plugin's reason is kubelet's to see; a
+// plugin of an earlier CNI is not asked.
+func TestAPluginSaysThatItIsNotReady(t *testing.T) {
+	const starts = `[ $CNI_COMMAND = STATUS ] || exit 2; echo '{"code": 50, "msg": "the agent starts"}'; exit 1`
+	for _, test := range []struct{ version, script, want string }{
+		{"1.1.0", starts, `network "pods" cannot connect pods: the agent starts`},
+		{"1.1.0", "[ $CNI_COMMAND = STATUS ]", ""},
+		{"1.0.0", starts, ""},
+	} {
+		dir := writePlugin(t, test.script)
+		list := fmt.Sprintf(`{"cniVersion": %q, "name": "pods", "plugins": [{"type": "plugin"}]}`, test.version)
+		if err := os.WriteFile(filepath.Join(dir, "pods.conflist"), []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := &Maker{CNI: CNI{ConfigDir: dir, PluginDirs: []string{dir}}}
+		err := m.Ready(t.Context())
+		if text := fmt.Sprint(err); text != cmp.Or(test.want, "<nil>") {
+			t.Errorf("CNI %s: %v, want %q", test.version, err, test.want)
 		}
 	}
 }

@@ -45,6 +45,14 @@ func (m *Maker) Attach(r *records.Sandbox) (err error) {
 	return err
 }
 
+// Ready returns why no sandbox can be connected now, or nil: Attach would fail, or a plugin of CNI says so.
+func (m *Maker) Ready(ctx context.Context) error {
+	if err := m.Attach(&records.Sandbox{ID: records.NewID()}); err != nil || m.Kurma.Folder != "" {
+		return err
+	}
+	return m.CNI.status(ctx)
+}
+
 // Make makes the sandbox of a record in its folder, which exists, and sets the record's addresses. A sandbox with a
 // network of its own has been attached. After an error Stop and Remove undo what was made.
 func (m *Maker) Make(ctx context.Context, dir string, r *records.Sandbox) error {

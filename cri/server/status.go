@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"kurma.io/stager/cri/records"
 	"kurma.io/stager/internal/userns"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,9 +22,9 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 }
 
 // Status implements the CRI: the runtime is ready if the stager can be trusted, the network if CNI has a configuration
-// whose plugins are there, or if there is a Kurma network for sandboxes.
+// whose plugins are there and say that they can connect pods, or if there is a Kurma network for sandboxes.
 func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	networkErr := s.sandboxes.Attach(&records.Sandbox{ID: records.NewID()})
+	networkErr := s.sandboxes.Ready(ctx)
 	conditions := []*runtimeapi.RuntimeCondition{
 		condition(runtimeapi.RuntimeReady, "StagerNotReady", s.obtainStager(ctx)),
 		condition(runtimeapi.NetworkReady, "NetworkPluginNotReady", networkErr),
