@@ -19,9 +19,6 @@
 #define TREE_CLONE 1
 #define TREE_RECURSIVE 0x8000
 #define FROM_DESCRIPTOR 4
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 #ifndef SYS_clone3
 #define SYS_clone3 435
 #endif
@@ -30,9 +27,6 @@
 #endif
 #ifndef SYS_openat2
 #define SYS_openat2 437
-#endif
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
 #endif
 #ifndef SYS_mount_setattr
 #define SYS_mount_setattr 442

@@ -1,5 +1,5 @@
 /*
- * How the shim (pid1/shim.c) reads its plan, from a memfd: a header, numbers, and strings that each end with NUL.
+ * How the shim (shim.c) reads its plan, from a memfd: a header, numbers, and strings that each end with NUL.
  */
 #ifndef STAGER_PLAN_H
 #define STAGER_PLAN_H
