@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <linux/filter.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -50,22 +51,8 @@ static void bad_plan(int error)
 	shim_fail(SHIM_READ_PLAN, error);
 }
 
+/* Room for a number in decimal. */
 #define DECIMAL_SIZE 16
-
-/* Writes a number at the end of text, which has DECIMAL_SIZE bytes, and returns its start. */
-static char *decimal(char text[DECIMAL_SIZE], int n)
-{
-	unsigned int rest = n < 0 ? -(unsigned int)n : (unsigned int)n;
-	char *at = &text[DECIMAL_SIZE - 1];
-
-	*at = 0;
-	do
-		*--at = (char)('0' + rest % 10);
-	while (rest /= 10);
-	if (n < 0)
-		*--at = '-';
-	return at;
-}
 
 /*
  * Joins a running container, by the open descriptors after the trees': the mount and, where
@@ -75,9 +62,10 @@ static char *decimal(char text[DECIMAL_SIZE], int n)
 static void join(const struct shim_plan *p)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	char text[DECIMAL_SIZE], *score = decimal(text, p->oom_score_adj);
+	char score[DECIMAL_SIZE];
 	uint32_t i;
 
+	snprintf(score, sizeof(score), "%d", p->oom_score_adj);
 	if (fd < 0 || write(fd, score, strlen(score)) < 0)
 		shim_fail(SHIM_OOM, errno);
 	close(fd);
@@ -209,10 +197,10 @@ static const char *find_program(char **candidates)
 /* Returns the variable LISTEN_PID, see sd_listen_fds(3). */
 static char *listen_pid(void)
 {
-	static char text[sizeof("LISTEN_PID=") + DECIMAL_SIZE] = "LISTEN_PID=";
-	char number[DECIMAL_SIZE];
+	static char text[sizeof("LISTEN_PID=") + DECIMAL_SIZE];
 
-	return strcat(text, decimal(number, getpid()));
+	snprintf(text, sizeof(text), "LISTEN_PID=%d", getpid());
+	return text;
 }
 
 /* Does what the plan says; rest is what follows the header. */
