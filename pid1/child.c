@@ -3,7 +3,7 @@
  *
  *	supervisor (Go)                                   init, then its child (C)
  *	makes all mounts, detached, and /dev's nodes
- *	INIT_START ─────────────────────────────────────► clone3(2): into its cgroup and mount namespace, signals blocked
+ *	INIT_START ─────────────────────────────────────► clone3(2): into its cgroup and mount namespace
  *	                                                  keeps its descriptors only
  *	                                                  new session, terminal, keyring, label, cgroups of version 1
  *	                                                  new root, mounts to their targets, /proc, masks
@@ -41,7 +41,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -292,9 +291,6 @@ static void __attribute__((noreturn)) child(struct child_plan *p)
 	uint32_t i;
 
 	shim_files((int)p->shim);
-	/* Other processes of the pod must not read init's memory. */
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		fail(SHIM_DUMPABLE);
 	keep_files((int)p->nfiles, (int)p->shim);
 	if (setsid() < 0 || (p->flags & CHILD_TERMINAL && ioctl(0, TIOCSCTTY, 0) < 0))
 		fail(CHILD_SESSION);
@@ -316,7 +312,6 @@ static void __attribute__((noreturn)) child(struct child_plan *p)
 int child_fork(struct child_plan *p, int cgroup, int *pidfd)
 {
 	struct clone_arguments arguments = { .flags = CLONE_PIDFD, .pidfd = (uintptr_t)pidfd, .exit_signal = SIGCHLD };
-	uint64_t all = ~0ULL, before;
 	long pid;
 
 	if (p->root)
@@ -327,12 +322,8 @@ int child_fork(struct child_plan *p, int cgroup, int *pidfd)
 		arguments.flags |= INTO_CGROUP;
 		arguments.cgroup = (uint64_t)cgroup;
 	}
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(all));
 	pid = syscall(SYS_clone3, &arguments, sizeof(arguments));
 	if (pid == 0)
 		child(p);
-	if (pid < 0)
-		pid = -errno;
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(all));
-	return (int)pid;
+	return pid < 0 ? -errno : (int)pid;
 }
