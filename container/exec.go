@@ -110,10 +110,10 @@ func (j *joining) enter() (*pid1.Child, error) {
 	return j.enter()
 }
 
-// cannotClone reports whether an error can mean that the kernel lacks clone3(2) or
-// CLONE_INTO_CGROUP. EAGAIN is another error: the cgroup's limit of processes is reached.
+// cannotClone reports whether an error can mean that the kernel cannot fork into the cgroup (clone3(2),
+// CLONE_INTO_CGROUP). EAGAIN is another error: the cgroup's limit of processes is reached.
 func cannotClone(err error) bool {
-	return slices.ContainsFunc([]error{unix.ENOSYS, unix.EINVAL, unix.E2BIG, unix.EOPNOTSUPP, unix.EPERM, unix.EBADF},
+	return slices.ContainsFunc([]error{unix.EINVAL, unix.E2BIG, unix.EOPNOTSUPP, unix.EPERM, unix.EBADF},
 		func(errno error) bool { return errors.Is(err, errno) })
 }
 
