@@ -46,8 +46,8 @@ func NewMessages(out io.Writer) *Messages {
 }
 
 // Limit sets the size in bytes, at least 1 MiB, beyond which the file that takes the messages loses its older half.
-// The limit is 10 MiB before. It is for the whole file: other processes' lines in it count, and
-// those that it had before. A line that another process writes in the moment of the cut is lost, see trim; this
+// The limit is 10 MiB before. It is for the whole file: the daemon's lines in it count, and
+// those that it had before. A line that the daemon writes in the moment of the cut is lost, see trim; this
 // program's are not.
 func (m *Messages) Limit(bytes int64) { m.limit.Store(max(bytes, leastLimit)) }
 

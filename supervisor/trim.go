@@ -14,9 +14,9 @@ import (
 // process is killed. Without trim the log of an app that restarts for ever grows without end
 // (TestTheFileOfMessagesIsLimited).
 //
-// Another process must write with O_APPEND; else it leaves a hole after the cut. A line that it writes between the
-// end of the copy and ftruncate(2) is lost: only ext4 and XFS can remove the start of a file (fallocate(2)), and no
-// system call truncates a file only if its size has not changed.
+// The daemon, which may write to the file as well, must write with O_APPEND; else it leaves a hole after the cut. A
+// line that the daemon writes between the end of the copy and ftruncate(2) is lost: only ext4 and XFS can remove the
+// start of a file (fallocate(2)), and no system call truncates a file only if its size has not changed.
 func trim(file *os.File, limit int64) error {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() <= limit {
@@ -32,7 +32,7 @@ func trim(file *os.File, limit int64) error {
 	if err != nil {
 		return err
 	}
-	// To the end, wherever that is by now: another process may write to the file.
+	// To the end, wherever that is by now: the daemon may write to the file.
 	n, err := io.Copy(io.NewOffsetWriter(f, 0), io.NewSectionReader(f, from, 1<<62))
 	if err != nil {
 		return err
