@@ -82,6 +82,22 @@ func (r Rows) planApp(
 	if err != nil {
 		return App{}, err
 	}
+	plan, err := planIsolated(app, c, m, isolators, volumes)
+	if err != nil {
+		return App{}, err
+	}
+	own := isolators.Own
+	if err := r.annotate(app.Runtime.Annotations, false, &own); err != nil {
+		return App{}, err
+	}
+	plan.take(own, pod.Own.Changes)
+	return plan, nil
+}
+
+// planIsolated decides by the standard tables how an app with these isolators runs.
+func planIsolated(
+	app manifest.App, c Config, m spec.Support, isolators appIsolators, volumes []types.Volume,
+) (App, error) {
 	if err := isolators.useProfile(app.Runtime.Annotations, c, m); err != nil {
 		return App{}, err
 	}
@@ -134,14 +150,6 @@ func (r Rows) planApp(
 		SELinuxLabel:    isolators.SELinuxLabel,
 	}
 	plan.Spec.Process.NumericIDs = numericIDs
-	own := isolators.Own
-	if err := r.annotate(app.Runtime.Annotations, false, &own); err != nil {
-		return App{}, err
-	}
-	plan.Values = own.Values
-	for _, change := range slices.Concat(pod.Own.Changes, own.Changes) {
-		change(&plan)
-	}
 	return plan, nil
 }
 

@@ -85,6 +85,14 @@ func (e *effects) add(name string, decision Decision) {
 	}
 }
 
+// take gives the app what rows have decided: the pod's changes, then its own.
+func (a *App) take(own effects, pods []func(*App)) {
+	a.Values = own.Values
+	for _, change := range slices.Concat(pods, own.Changes) {
+		change(a)
+	}
+}
+
 // check refuses two rows of one name. Values of isolators and annotations are in one map.
 func (r Rows) check() error {
 	var keys, others []string
