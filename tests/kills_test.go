@@ -52,10 +52,10 @@ func TestNoProcessOutlivesTheSupervisorOrInit(t *testing.T) {
 	}
 	var all []time.Duration
 	for _, what := range slices.Sorted(maps.Keys(k.took)) {
-		t.Logf("%-34s %s", what, distribution(k.took[what]))
+		t.Logf("%-36s %s", what, distribution(k.took[what]))
 		all = append(all, k.took[what]...)
 	}
-	t.Logf("%-34s %s", "all", distribution(all))
+	t.Logf("%-36s %s", "all", distribution(all))
 }
 
 // shortPod is a pod of three apps. One locks the pipe of its output for ever once it runs: nobody types on the terminal,
