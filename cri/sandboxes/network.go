@@ -104,8 +104,8 @@ func (n *CNI) config() ([]byte, error) {
 // statusTime limits the plugins' answers about their status, for which kubelet asks every few seconds.
 const statusTime = 5 * time.Second
 
-// status asks the plugins whether they can connect sandboxes, if their configuration is of CNI 1.1.0 or later, which has
-// the question (STATUS).
+// status asks the plugins whether they can connect sandboxes, if their configuration is of CNI 1.1.0 or later, which
+// has the question (STATUS).
 func (n *CNI) status(ctx context.Context) error {
 	list, err := n.load()
 	if err != nil {
