@@ -50,7 +50,6 @@ func decide(_ context.Context, p *Pod) error {
 	if err := p.Init.Begin(p.Plan.Namespaces.CloneFlags(), p.Inherited.Ready); err != nil {
 		return err
 	}
-	p.Undo(p.Init.Close)
 	cgroups, _ := os.ReadFile("/proc/self/cgroup") // on an error the pod gets a new UUID
 	p.uuid = plan.PodUUID(string(cgroups))
 	if p.LimitLog != nil {

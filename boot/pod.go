@@ -62,7 +62,7 @@ type Init interface {
 	// Lost is closed when init has ended before Close.
 	Lost() <-chan struct{}
 
-	// Close ends init, at the end of Run.
+	// Close ends init. Supervise calls it after Run, also if Begin was not called or has failed.
 	Close() error
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Supervise is the main function of a stager's process: it runs the pod as Run does, until the pod's end or a signal by
 // which the daemon asks for it: SIGTERM, SIGINT or SIGQUIT. The log goes to stderr. parts returns the parts that the
-// caller chooses, which may use the log; Supervise adds Log and LimitLog.
+// caller chooses, which may use the log; Supervise adds Log and LimitLog, and closes Init.
 func Supervise(ctx context.Context, parts func(*slog.Logger) Parts, steps []Step) (code int, err error) {
 	messages := supervisor.NewMessages(os.Stderr) // if the reader of stderr stops reading, the pod must not stop
 	defer messages.Close()
@@ -35,6 +35,7 @@ func Supervise(ctx context.Context, parts func(*slog.Logger) Parts, steps []Step
 		code, err = Run(ctx, p, steps)
 	}()
 	<-over
+	err = errors.Join(err, p.Init.Close())
 	if errors.Is(context.Cause(ctx), errNoInit) {
 		return 1, errors.Join(errNoInit, err)
 	}

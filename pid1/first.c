@@ -59,8 +59,13 @@ static int is_stager(void)
 
 /* The supervisor's end of the channel; -1 in other parts of the program. */
 static int channel = -1;
+static pid_t channels_seed;
 
-int first_channel(void) { return channel; }
+int first_channel(pid_t *seed)
+{
+	*seed = channels_seed;
+	return channel;
+}
 
 /* Moves a descriptor to FIRST_DESCRIPTOR or above. */
 static int move_up(int fd)
@@ -83,7 +88,7 @@ static int make_pair(int kind, int ends[2])
 /* The seed: makes init when the supervisor asks. */
 static void __attribute__((noreturn)) wait_for_begin(int fd, int lifeline)
 {
-	struct init_message m = { 0 }, born = { .kind = INIT_BORN, .status = getpid() };
+	struct init_message m = { 0 }, born = { .kind = INIT_BORN };
 	int files[INIT_PASSED] = { fd, lifeline, -1, -1 };
 	long pid;
 
@@ -102,6 +107,7 @@ static void __attribute__((noreturn)) wait_for_begin(int fd, int lifeline)
 /* What the lifeline's thread gets. */
 struct lifeline {
 	int supervisors, channel, own, inits; /* ends of sockets */
+	pid_t seed;
 	int error;
 	sem_t begun;
 };
@@ -111,14 +117,14 @@ static void *hold(void *argument)
 {
 	struct lifeline *l = argument;
 	int own = l->own;
-	pid_t seed = fork();
 
-	if (seed == 0) {
+	l->seed = fork();
+	if (l->seed == 0) {
 		close(l->supervisors); /* the seed would hold the other ends of its own sockets */
 		close(own);
 		wait_for_begin(l->channel, l->inits);
 	}
-	if (seed < 0 || unshare(CLONE_FILES) < 0) {
+	if (l->seed < 0 || unshare(CLONE_FILES) < 0) {
 		l->error = errno;
 		sem_post(&l->begun); /* l is gone then */
 		return NULL;
@@ -147,7 +153,7 @@ static void make_room_for_descriptors(void)
 		close(last);
 }
 
-int first_start(void)
+int first_start(pid_t *seed)
 {
 	struct lifeline l = { .error = 0 };
 	int to_init[2], life[2], error;
@@ -169,6 +175,7 @@ int first_start(void)
 	close(to_init[1]);
 	close(life[0]);
 	close(life[1]);
+	*seed = l.seed;
 	if (error == 0)
 		return to_init[0];
 	close(to_init[0]);
@@ -183,7 +190,7 @@ static void __attribute__((constructor)) first(void)
 	umask(022); /* whatever the daemon's is: files are made in the stager's root */
 	enter_leaf();
 	enter_mount_namespace();
-	channel = first_start();
+	channel = first_start(&channels_seed);
 	if (channel < 0)
 		give_up("make the lifeline");
 	make_room_for_descriptors();

@@ -13,12 +13,12 @@
 /* Ends the process with a message that says what failed, and why, by errno. */
 void give_up(const char *what) __attribute__((noreturn));
 
-/* Starts the lifeline's thread, and forks the process that becomes init. Returns the supervisor's end of init's
+/* Starts the lifeline's thread, and forks the seed, the process that makes init. Returns the supervisor's end of init's
  * channel, or -1 with errno. */
-int first_start(void);
+int first_start(pid_t *seed);
 
 /* Returns what first_start has returned before the Go runtime; -1 if this process is no stager. */
-int first_channel(void);
+int first_channel(pid_t *seed);
 
 /* Closes all descriptors from first to last, also on a kernel without close_range(2). */
 void close_between(int first, int last);

@@ -43,7 +43,7 @@ func FuzzMessages(f *testing.F) {
 		{message(start, 5, 0, 5)}, // a child
 		{message(start, 5, 0, 5), message(start, 6, 0, 6, 1), message(runs, 0, 0, 0, 0, 2), message(kill, 0, 0, 0, 0, 3), message(up, 0), message(up, 0)},
 		{message(start, 253, 0, 254), message(files, 1), message(start, 5, 0, 5)},
-		{message(start, 253, 0, 254), message(files, 0), message(start, 5, 0, 5)}, // a start that fails in its middle
+		{message(start, 253, 0, 254), message(files, 0), message(start, 5, 0, 5)},   // a start that fails in its middle
 		{message(start, 2, 0, 9), message(start, 5, 0, 5), message(start, 5, 0, 5)}, // too few
 		{message(start, 0, 0, 0), message(start, 1, 0, 1, 1), message(start, 1, 0, 1), message(start, 2, 0, 2)},
 		{message(files, 200), message(ended, 9), message(0, 0), message(255, 1), message(start, 5, 0, 5)},

@@ -38,8 +38,7 @@ enum init_kind {
 	/* Close the ready pipe. */
 	INIT_UP,
 
-	INIT_BORN,    /* status, the number of the process that makes init, in the supervisor's PID namespace; error, or
-	               * number, init's there */
+	INIT_BORN,    /* of the process that makes init: error, or init's number in the supervisor's PID namespace */
 	INIT_BEGUN,   /* init is ready */
 	INIT_STARTED, /* error, or number; then the packet carries a pidfd and, translated by the kernel, the number
 	               * in the supervisor's PID namespace (SCM_CREDENTIALS) */

@@ -38,6 +38,7 @@ type Init struct {
 	begun      chan C.struct_init_message // has the answers to Begin; closed when the channel has ended
 	gone, lost chan struct{}              // closed when the channel has ended; lost not by Close
 	closing    atomic.Bool
+	seed       int     // the process that makes init; 0 once it is collected
 	pid        int     // from Begin on
 	namespaces uintptr // likewise, as in clone(2)
 
@@ -63,7 +64,8 @@ const limit = 30 * time.Second
 // only here. A runtime has threads join a container's mount namespace and end there; the
 // first thread cannot end, and would stay as what /proc/PID/root and /proc/PID/ns show of the supervisor.
 func init() { //nolint:gochecknoinits // see above
-	if C.first_channel() >= 0 {
+	var seed C.pid_t
+	if C.first_channel(&seed) >= 0 {
 		runtime.LockOSThread()
 	}
 }
@@ -71,25 +73,27 @@ func init() { //nolint:gochecknoinits // see above
 // Take returns the init that will be, if this process is a stager that a daemon has started, else nil. It is called
 // once.
 func Take() (*Init, error) {
-	fd := C.first_channel()
+	var seed C.pid_t
+	fd := C.first_channel(&seed)
 	if fd < 0 {
 		return nil, nil //nolint:nilnil // no init is an answer here
 	}
-	return open(fd)
+	return open(fd, seed)
 }
 
 // New returns a further init that will be. It forks this program with all of its memory: it is for programs that are no
 // stager, such as tests.
 func New() (*Init, error) {
-	fd, err := C.first_start()
+	var seed C.pid_t
+	fd, err := C.first_start(&seed)
 	if fd < 0 {
 		return nil, fmt.Errorf("fork init: %w", err)
 	}
-	return open(fd)
+	return open(fd, seed)
 }
 
 // open takes the supervisor's end of a channel.
-func open(fd C.int) (*Init, error) {
+func open(fd C.int, seed C.pid_t) (*Init, error) {
 	if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return nil, os.NewSyscallError("setsockopt", err)
 	}
@@ -104,7 +108,7 @@ func open(fd C.int) (*Init, error) {
 		return nil, fmt.Errorf("channel to init: descriptor %d is not a Unix socket", fd)
 	}
 	i := &Init{
-		channel: channel, begun: make(chan C.struct_init_message, 2), gone: make(chan struct{}), lost: make(chan struct{}),
+		channel: channel, seed: int(seed), begun: make(chan C.struct_init_message, 2), gone: make(chan struct{}), lost: make(chan struct{}),
 		asked: make(chan chan answer, maxAsked), children: make(map[int32]*Child),
 	}
 	go i.listen()
@@ -136,7 +140,8 @@ func (i *Init) Begin(namespaces uintptr, ready *os.File) error {
 			if isReady = isReady || m.kind == C.INIT_BEGUN; m.kind == C.INIT_BEGUN {
 				continue
 			}
-			if err := collect(int(m.status)); err != nil { // it ends now
+			err := collect(i.seed) // it ends now
+			if i.seed = 0; err != nil {
 				return err
 			}
 			if m.error != 0 {
@@ -177,13 +182,17 @@ func (i *Init) Up() error {
 // are about to, but for those in the host's PID namespace that init has not started itself: its children's orphans.
 func (i *Init) Lost() <-chan struct{} { return i.lost }
 
-// Close ends init, and with it what is left of the pod. It is called once. An error says that init has not ended: a
+// Close ends init, and with it what is left of the pod; also what Take or New has begun. It is called once. An error says that init has not ended: a
 // process of the pod is in an uninterruptible wait.
 func (i *Init) Close() error {
-	if i.pid == 0 {
-		return i.channel.Close() // the process that would make init ends
-	}
 	i.closing.Store(true)
+	if i.pid == 0 {
+		err := i.channel.Close() // the process that would make init ends: it is in the cgroup
+		if i.seed != 0 {
+			err = errors.Join(err, collect(i.seed))
+		}
+		return err
+	}
 	_ = i.Up() // or init would wait for this process's end; an error is init's
 	i.channel.Close()
 	if i.namespaces&unix.CLONE_NEWPID != 0 {
