@@ -108,7 +108,8 @@ func open(fd C.int, seed C.pid_t) (*Init, error) {
 		return nil, fmt.Errorf("channel to init: descriptor %d is not a Unix socket", fd)
 	}
 	i := &Init{
-		channel: channel, seed: int(seed), begun: make(chan C.struct_init_message, 2), gone: make(chan struct{}), lost: make(chan struct{}),
+		channel: channel, seed: int(seed),
+		begun: make(chan C.struct_init_message, 2), gone: make(chan struct{}), lost: make(chan struct{}),
 		asked: make(chan chan answer, maxAsked), children: make(map[int32]*Child),
 	}
 	go i.listen()
@@ -182,8 +183,8 @@ func (i *Init) Up() error {
 // are about to, but for those in the host's PID namespace that init has not started itself: its children's orphans.
 func (i *Init) Lost() <-chan struct{} { return i.lost }
 
-// Close ends init, and with it what is left of the pod; also what Take or New has begun. It is called once. An error says that init has not ended: a
-// process of the pod is in an uninterruptible wait.
+// Close ends init, and with it what is left of the pod, or what Take or New has begun. It is called once. An error says
+// that init has not ended: a process of the pod is in an uninterruptible wait.
 func (i *Init) Close() error {
 	i.closing.Store(true)
 	if i.pid == 0 {
