@@ -21,15 +21,17 @@ cppcheck -Iinternal/c --quiet --enable=warning,style,performance,portability --s
 headers="-idirafter /usr/include -idirafter /usr/include/$(gcc -print-multiarch)"
 cat >"$dir/main.c" <<'END'
 #include <stdio.h>
-int first_channel(void);
+#include "pid1/first.h"
 int main(void)
 {
-	puts(first_channel() >= 0 ? "supervisor" : "main");
+	pid_t seed;
+
+	puts(first_channel(&seed) >= 0 ? "supervisor" : "main");
 	return 0;
 }
 END
 # shellcheck disable=SC2086
-musl-gcc -static -O2 -Wall -Wextra -Werror -Iinternal/c $headers -o "$dir/stager" "$dir/main.c" $files
+musl-gcc -static -O2 -Wall -Wextra -Werror -Iinternal/c -I. $headers -o "$dir/stager" "$dir/main.c" $files
 is() {
 	[ "$2" = "$3" ] || { echo "lint-c: with musl, $1 is \"$3\" and not \"$2\"" >&2; exit 1; }
 }
