@@ -34,6 +34,7 @@ func unmet() containertest.Unmet {
 			"namespaces are the caller's but for mounts", "a PID namespace of the app's own", "a PID namespace ends with its app",
 			"a command is where the app is", "an app sees no cgroup around its own", "a user namespace of the app's own",
 			"user 0 reaches no process outside of the pod", "user 0 with CAP_SYS_PTRACE reaches no process outside of the pod",
+			"no signal of user 0 ends PID 1", "no signal of user 0 with CAP_SYS_PTRACE ends PID 1",
 		},
 		"it makes no folder in a root": {"working directory that is missing"},
 		"its processes have the caller's user": {
