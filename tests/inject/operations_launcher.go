@@ -43,7 +43,7 @@ func imageOperations() []operation {
 		{name: "image-list", act: []string{"image", "list"}, done: said("example.com/small")},
 		{name: "image-prune", act: []string{"image", "prune"}, done: func(w *world, _ result) bool { return w.has() }},
 		{
-			name: "image-export", act: []string{"image", "export", smallWord, "out.aci"},
+			name: "image-export", act: []string{"image", "export", "--compress", "gzip", smallWord, "out.aci"},
 			ready: func(w *world) bool { return !w.exists("out.aci") },
 			done:  func(w *world, _ result) bool { return w.same("out.aci", smallFile) },
 			after: func(w *world) { _ = os.Remove(w.path("out.aci")) },
