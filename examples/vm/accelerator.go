@@ -19,9 +19,10 @@ type accelerator struct {
 // is a virtual machine itself may have one that runs no ordinary kernel. Emulation is
 // last: the stager falls back to it if a guest does not boot in time.
 func accelerators(device, cpuinfo string) []accelerator {
-	// An emulated processor does not speculate: mitigations cost time and have no effect.
+	// An emulated processor does not speculate: mitigations cost time and have no effect. One thread emulates all
+	// processors: with a thread for each, two of them have locked each other up in the guest's kernel (QEMU 7.2, Linux 6.1).
 	emulation := accelerator{
-		"emulation", []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off"}, " no_timer_check mitigations=off", 3 * time.Minute,
+		"emulation", []string{"-accel", "tcg,thread=single", "-cpu", "max,la57=off"}, " no_timer_check mitigations=off", 3 * time.Minute,
 	}
 	text, err := os.ReadFile(cpuinfo)
 	if err != nil || !virtualizes(string(text)) {
