@@ -140,17 +140,17 @@ func TestAHelperHasItsOwnFilesAndEnvironment(t *testing.T) {
 // can hold up the close of a pipe. Neither the thread nor its descriptors stay.
 func TestAHelpersParentHasNoFiles(t *testing.T) {
 	starter, _ := children()
-	before := threadsWithoutPipes(t)
+	surroundings.Eventually(t, "the threads of earlier helpers have ended", func() bool { return threadsWithoutPipes(t) == 0 })
 	p, err := starter.Start(t.Context(), shell("waits", "sleep 1000"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := threadsWithoutPipes(t); n != before+1 {
-		t.Errorf("%d threads have no pipe open, %d had before", n, before)
+	if n := threadsWithoutPipes(t); n != 1 {
+		t.Errorf("%d threads have no pipe open, want the helper's parent alone", n)
 	}
 	p.Kill()
 	_ = end(t, p) // killed
-	surroundings.Eventually(t, "the thread has ended", func() bool { return threadsWithoutPipes(t) == before })
+	surroundings.Eventually(t, "the thread has ended", func() bool { return threadsWithoutPipes(t) == 0 })
 }
 
 // threadsWithoutPipes returns how many of this program's threads have a table of descriptors without a pipe.
