@@ -18,7 +18,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -162,11 +161,7 @@ func (i *Init) PID() int { return i.pid }
 // Namespace returns the path of one of init's namespaces, by its name in /proc/PID/ns, or "" if it is the
 // supervisor's own. It is init's as long as the supervisor lives, which alone collects init.
 func (i *Init) Namespace(name string) string {
-	flags := map[string]uintptr{"pid": unix.CLONE_NEWPID, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS}
-	if i.namespaces&flags[name] == 0 {
-		return ""
-	}
-	return "/proc/" + strconv.Itoa(i.pid) + "/ns/" + name
+	return thread.NamespaceOf(i.pid, i.namespaces, name)
 }
 
 // In calls do on a thread in init's IPC and UTS namespaces.

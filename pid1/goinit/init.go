@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -148,11 +147,7 @@ func (i *Init) PID() int { return i.pid }
 // Namespace returns the path of one of init's namespaces, by its name in /proc/PID/ns, or "" if it is the
 // supervisor's own. It is init's as long as the supervisor lives.
 func (i *Init) Namespace(name string) string {
-	flags := map[string]uintptr{"pid": unix.CLONE_NEWPID, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS}
-	if i.namespaces&flags[name] == 0 {
-		return ""
-	}
-	return "/proc/" + strconv.Itoa(i.pid) + "/ns/" + name
+	return thread.NamespaceOf(i.pid, i.namespaces, name)
 }
 
 // In implements boot.Init.
