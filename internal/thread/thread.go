@@ -45,8 +45,8 @@ func In(namespaces []string, do func() error) error {
 	})
 }
 
-// NamespaceOf returns the path of the namespace with this name in /proc/PID/ns ("pid", "ipc" or "uts"), or "" if flags, the
-// clone(2) flags with which the process was made, have no new one of this kind.
+// NamespaceOf returns the path of the namespace with this name in /proc/PID/ns ("pid", "ipc" or "uts"), or "" if flags,
+// the clone(2) flags with which the process was made, have no new one of this kind.
 func NamespaceOf(pid int, flags uintptr, name string) string {
 	kinds := map[string]uintptr{"pid": unix.CLONE_NEWPID, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS}
 	if flags&kinds[name] == 0 {
