@@ -264,7 +264,8 @@ vuln: deps-build $(VULN)
 	$(VULN) -tags '$(TAGS)' ./...
 
 bench: root deps-build deps-bench aci
-	$(GO) run -tags '$(TAGS)' ./tests/bench -aci '$(ACI)'
+	$(GO) run -tags '$(TAGS)' ./tests/bench -aci '$(ACI)' -plot docs/performance.svg >$(OUT)/performance.md
+	mv $(OUT)/performance.md docs/performance.md
 
 demo: root deps-build deps-test aci
 	tests/images/build.sh $(IMAGES) nats

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"kurma.io/stager/spec"
@@ -24,12 +26,31 @@ func acceptanceProgramPasses(t *testing.T, config string) {
 	b.Must("image", "import", filepath.Join(suite.Images, "ace-main.aci"), filepath.Join(suite.Images, "ace-sidekick.aci"))
 	b.LayersAreNow()
 	doc := filepath.Join(suite.Images, "pods/ace.json")
+	for attempt := 1; ; attempt++ {
+		slow := runAcceptanceProgram(t, b, doc)
+		if !slow {
+			return
+		}
+		if attempt == 5 {
+			t.Fatalf("the metadata service has not answered within the program's limit in %d runs", attempt)
+		}
+	}
+}
+
+// runAcceptanceProgram runs the pod once, and returns whether all that is wrong is the program's own limit: it waits
+// 100 ms for an answer of the metadata service, and a busy machine may let neither run for so long.
+func runAcceptanceProgram(t *testing.T, b *harness.Machine, doc string) (slow bool) {
 	p := b.Adopt(b.Must("run", "--json", "--detach", "--name", "ace", doc))
+	defer p.Stop()
 	for app, want := range map[string]string{
 		"ace-validator-main":     "prestart OK\nmain OK\npoststop OK\n",
 		"ace-validator-sidekick": "sidekick OK\n",
 	} {
 		r := b.Launcher("logs", "--follow", "ace", app)
+		if onlySlow(r.Stderr) {
+			slow = true
+			continue
+		}
 		if r.Code != 0 || r.Stdout != want || r.Stderr != "" {
 			t.Errorf("%s says %q and %q, want %q; exit status %d", app, r.Stdout, r.Stderr, want, r.Code)
 		}
@@ -37,7 +58,15 @@ func acceptanceProgramPasses(t *testing.T, config string) {
 			t.Errorf("%s ended with %d %s", app, code, reason)
 		}
 	}
-	p.Stop()
+	return slow
+}
+
+// onlySlow says whether the acceptance program has errors, and each is of its own limit.
+func onlySlow(stderr string) bool {
+	lines := slices.Collect(strings.Lines(stderr))
+	return len(lines) > 0 && !slices.ContainsFunc(lines, func(line string) bool {
+		return !strings.Contains(line, "Client.Timeout exceeded")
+	})
 }
 
 // appc's actool accepts every image and every pod manifest that is built here.

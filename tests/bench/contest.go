@@ -25,6 +25,12 @@ func (c *contest) add(label any, samples [][]cost, pick func([]cost) []time.Dura
 	c.rows = append(c.rows, row)
 }
 
+// print prints a contest, and keeps it for the plot.
+func (b *benchmark) print(c *contest) error {
+	b.contests = append(b.contests, c)
+	return c.print()
+}
+
 func (c *contest) print() error {
 	t := newTable(c.title, c.of, "stager", "libcontainer", "runc", "crun",
 		"stager/libcontainer", "stager/runc", "stager/crun", "libcontainer/crun")

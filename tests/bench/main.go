@@ -1,7 +1,8 @@
 // Bench measures the stager beside runc, crun, conmon, podman and cnitool in one run on one
-// machine, and prints the medians as tables, with the ratios: medians of the ratios of each round, and their quartiles.
+// machine, and prints a page of Markdown: the medians as tables, with the ratios: medians of the ratios of each round,
+// and their quartiles. With -plot it also draws the comparisons with crun.
 //
-//	go run ./tests/bench [-runs N] [-only ready,run,stop,streams,logs,memory,network]
+//	go run ./tests/bench [-runs N] [-plot FILE] [-only ready,run,stop,streams,logs,memory,network]
 //	go run ./tests/bench -only many
 //
 // It runs as root, in a mount namespace of its own that holds all of its files and
@@ -24,6 +25,7 @@ type options struct {
 	only string // parts to run, with commas between
 	bin  string // folder of the launcher
 	aci  string // the stager image
+	plot string // an SVG file to write, or ""
 }
 
 func main() {
@@ -42,8 +44,12 @@ func run() error {
 	flag.StringVar(&o.only, "only", "ready,run,stop,streams,logs,memory,network", "parts to run")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the launcher")
 	flag.StringVar(&o.aci, "aci", "", "the stager image")
+	flag.StringVar(&o.plot, "plot", "", "draw the comparisons with crun to this SVG `file`")
 	flag.Parse()
-	for _, path := range []*string{&o.bin, &o.aci} {
+	for _, path := range []*string{&o.bin, &o.aci, &o.plot} {
+		if *path == "" {
+			continue
+		}
 		abs, err := filepath.Abs(*path)
 		if err != nil {
 			return fmt.Errorf("find %s: %w", *path, err)
@@ -74,6 +80,9 @@ func bench(o options) (err error) {
 	if err := b.peers(); err != nil {
 		return err
 	}
+	if err := printHead(o.runs, o.plot); err != nil {
+		return err
+	}
 	parts := []struct {
 		name string
 		run  func() error
@@ -95,7 +104,10 @@ func bench(o options) (err error) {
 			return fmt.Errorf("measure %s: %w", part.name, err)
 		}
 	}
-	return nil
+	if o.plot == "" {
+		return nil
+	}
+	return writePlot(o.plot, b.contests)
 }
 
 // benchmark is everything that the parts share.
@@ -105,6 +117,8 @@ type benchmark struct {
 	runc   *oci
 	crun   *oci
 	daemon *daemon
+
+	contests []*contest // that have been printed
 }
 
 // peers prepares Debian's runc and crun.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -23,7 +24,7 @@ func (b *benchmark) ready() error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%d apps: runc's best way is %s, crun's %s\n", n, runc, crun)
+		fmt.Fprintf(os.Stderr, "%d apps: runc's best way is %s, crun's %s\n", n, runc, crun)
 		samples, err := collect(b.runs, []func() (cost, error){
 			func() (cost, error) { return b.daemon.costReady(n, directConfig) },
 			func() (cost, error) { return b.daemon.costReady(n, libcontainerConfig) },
@@ -36,7 +37,7 @@ func (b *benchmark) ready() error {
 		wall.add(n, samples, walls)
 		cpu.add(n, samples, cpus)
 	}
-	return errors.Join(wall.print(), cpu.print(), cpu.printFurther(sizes))
+	return errors.Join(b.print(wall), b.print(cpu), cpu.printFurther(sizes))
 }
 
 // costReady starts a pod of n apps, ends it, and returns what the start cost.

@@ -64,7 +64,7 @@ func (b *benchmark) run() (err error) {
 		}
 		t.add(row.label, samples, walls)
 	}
-	return t.print()
+	return b.print(t)
 }
 
 func (d *daemon) running(config string) (running, error) {

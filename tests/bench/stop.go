@@ -19,7 +19,7 @@ func (b *benchmark) stop() error {
 		return err
 	}
 	table.add(1, samples, walls)
-	return table.print()
+	return b.print(table)
 }
 
 // costStop starts a pod of one app and returns what its end cost.

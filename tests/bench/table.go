@@ -35,18 +35,20 @@ func collect[T any](n int, contestants []func() (T, error)) ([][]T, error) {
 	return samples, nil
 }
 
-// A table is printed with its columns aligned.
+// A table is printed as one of Markdown with its columns aligned.
 type table struct{ w *tabwriter.Writer }
 
 func newTable(title string, columns ...any) *table {
-	fmt.Printf("\n%s\n", title)
-	t := &table{w: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)}
+	fmt.Printf("\n## %s\n\n", title)
+	t := &table{w: tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)}
 	t.row(columns...)
+	t.row(slices.Repeat([]any{"---:"}, len(columns))...)
 	return t
 }
 
 // row prints durations in milliseconds and other numbers with two decimals.
 func (t *table) row(cells ...any) {
+	fmt.Fprint(t.w, "\t")
 	for _, cell := range cells {
 		switch c := cell.(type) {
 		case time.Duration:
