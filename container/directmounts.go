@@ -139,15 +139,18 @@ func (a *assembly) mount(config *configs.Config) error {
 			o.flags = C.CHILD_FILE
 		}
 		// Links in /dev lead to /proc, and other apps write to /dev/shm.
-		if i < system || strings.HasPrefix(m.Destination, "/dev/") {
+		if i < system || m.Destination == spec.DevFolder || spec.Inside(m.Destination, spec.DevFolder) {
 			o.flags |= C.CHILD_NO_LINKS
 		}
 		a.add(o)
 	}
-	if err := a.makeDevices(made["/dev"], config.Devices); err != nil {
+	if a.container.spec.OwnDevFolder() {
+		return a.connectOwn(made[spec.DevFolder])
+	}
+	if err := a.makeDevices(made[spec.DevFolder], config.Devices); err != nil {
 		return err
 	}
-	return a.connect(made["/dev"], made["/dev/pts"])
+	return a.connect(made[spec.DevFolder], made["/dev/pts"])
 }
 
 // ownedMount has a new tmpfs, which is /dev, belong to user 0 of the container's user namespace.
@@ -266,6 +269,41 @@ func (a *assembly) connect(dev, pts *os.File) error {
 	return nil
 }
 
+// connectOwn makes the child's standard streams where the container's /dev is one of its mounts: a terminal of that
+// mount's devpts, or what stdio says. The null device is a new one, because any file may be at the mount's null.
+func (a *assembly) connectOwn(mounted *os.File) error {
+	if a.forked.terminal = a.stdio.Terminal; a.forked.terminal {
+		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+		fd, err := unix.Openat2(int(mounted.Fd()), "pts/ptmx", &how)
+		if err != nil {
+			return fmt.Errorf("make terminal: %w", &os.PathError{Op: "open", Path: "/dev/pts/ptmx", Err: err})
+		}
+		ptmx := os.NewFile(uintptr(fd), "ptmx")
+		defer ptmx.Close()
+		return a.openTerminal(ptmx)
+	}
+	dev, err := detached(a.ownedMount(&configs.Mount{Source: "tmpfs", Device: "tmpfs", Data: "mode=755,size=64k"}), nil)
+	if err != nil {
+		return fmt.Errorf("make null device: %w", err)
+	}
+	defer dev.Close()
+	null := &devices.Device{FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 1, Minor: 3}}
+	err = makeNode(fmt.Sprintf("/proc/self/fd/%d/null", dev.Fd()), null)
+	if err != nil && !errors.Is(err, os.ErrPermission) { // see bindNode
+		return fmt.Errorf("make null device: %w", err)
+	}
+	return a.connect(dev, nil)
+}
+
+// openTerminal makes the terminal of a devpts, by its ptmx.
+func (a *assembly) openTerminal(ptmx *os.File) error {
+	if err := a.terminal.openAt(ptmx, a.stdio); err != nil {
+		return fmt.Errorf("make terminal: %w", err)
+	}
+	copy(a.files, []*os.File{a.terminal.own, a.terminal.own, a.terminal.own})
+	return nil
+}
+
 // openConsole makes the terminal, which is also at /dev/console.
 func (a *assembly) openConsole(pts *os.File) error {
 	ptmx, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d/ptmx", pts.Fd()), unix.O_PATH, 0)
@@ -273,10 +311,9 @@ func (a *assembly) openConsole(pts *os.File) error {
 		return err
 	}
 	defer ptmx.Close()
-	if err := a.terminal.openAt(ptmx, a.stdio); err != nil {
-		return fmt.Errorf("make terminal: %w", err)
+	if err := a.openTerminal(ptmx); err != nil {
+		return err
 	}
-	copy(a.files, []*os.File{a.terminal.own, a.terminal.own, a.terminal.own})
 	a.add(operation{
 		kind: C.CHILD_COPY, flags: C.CHILD_FILE | C.CHILD_NO_LINKS,
 		source: "/dev/pts/0", target: "/dev/console", what: "mount console", // the first of a new devpts

@@ -191,7 +191,7 @@ func (r *Runtime) Container(s spec.Spec) (spec.Container, error) {
 	group, killed := s.Cgroup, make(chan struct{})
 	return &container{
 		killed: killed, kill: sync.OnceFunc(func() { close(killed) }),
-		runtime: r, spec: s, direct: r.direct || s.UserNamespace != nil || s.OwnPIDs,
+		runtime: r, spec: s, direct: r.direct || s.UserNamespace != nil || s.OwnPIDs || s.OwnDevFolder(),
 		filter: filter, id: rand.Text(), looks: looks.(chan struct{}),
 		cgroups: sync.OnceValues(func() (cgroups.Manager, error) { return r.pod.Manager(group) }),
 	}, nil

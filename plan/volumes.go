@@ -235,6 +235,9 @@ func (p *mountPlan) add(app string, r request, c Config, privileged bool) error 
 		Recursive: true,
 	}
 	if v.Kind == "empty" {
+		if r.target == spec.DevFolder { // it would have no device at all
+			return fmt.Errorf("volume %q: only a host volume can be mounted over %s", v.Name, r.target)
+		}
 		folder, err := emptyFolder(app, len(p.Empty), r, c)
 		if err != nil {
 			return err

@@ -191,7 +191,7 @@ func TestWrongMountsAreRefused(t *testing.T) {
 		{"the root by dots", "", []schema.Mount{mountOf("v", "/a/..")}, nil, v, []string{`"/a/.."`}},
 		{"proc", "", []schema.Mount{mountOf("v", "/proc")}, nil, v, []string{"over /proc"}},
 		{"in proc", "", []schema.Mount{mountOf("v", "//proc/self/attr")}, nil, v, []string{"over /proc"}},
-		{"dev", "", []schema.Mount{mountOf("v", "/dev/")}, nil, v, []string{"over /dev"}},
+		{"dev", "", []schema.Mount{mountOf("e", "/dev/")}, nil, []types.Volume{{Name: "e", Kind: "empty"}}, []string{`"e"`, "only a host volume can be mounted over /dev"}},
 		{"terminals", "", []schema.Mount{mountOf("v", "/dev/pts/0")}, nil, v, []string{"over /dev/pts"}},
 		{"NUL", "", []schema.Mount{mountOf("v", "/a\x00b")}, nil, v, []string{"NUL"}},
 		{"mode not octal", "C-VOL-12", []schema.Mount{mountOf("e", "/d")}, nil, []types.Volume{{Name: "e", Kind: "empty", Mode: to("0789")}}, []string{`"e"`, `"0789"`}},

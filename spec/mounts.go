@@ -16,7 +16,8 @@ type SystemMount struct {
 }
 
 // SystemMounts returns the file systems of appc's Linux environment (OS-SPEC.md), which are mounted in this order
-// before the container's own mounts. shm is the folder that the pod's containers share as /dev/shm.
+// before the container's own mounts. shm is the folder that the pod's containers share as /dev/shm. With a mount of the
+// container's own at DevFolder there are none at and below it.
 func SystemMounts(s *Spec, shm string) []SystemMount {
 	safe := []string{"nosuid", "noexec", "nodev"}
 	proc, sys := safe, append(safe, "ro")
@@ -47,5 +48,15 @@ func SystemMounts(s *Spec, shm string) []SystemMount {
 		// daemon's, or another app's. Those keep the read-only flag of their own mount (mount(2), MS_REMOUNT).
 		mounts = append(mounts, SystemMount{"/sys", "sysfs", "sysfs", append([]string{"remount"}, safe...)})
 	}
+	if s.OwnDevFolder() {
+		mounts = slices.DeleteFunc(mounts, func(m SystemMount) bool {
+			return m.Target == DevFolder || Inside(m.Target, DevFolder)
+		})
+	}
 	return mounts
+}
+
+// OwnDevFolder reports whether one of the container's mounts is at DevFolder.
+func (s *Spec) OwnDevFolder() bool {
+	return slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Target == DevFolder })
 }

@@ -21,8 +21,8 @@ import (
 )
 
 // ResolveTargets returns the mounts with their symbolic links in root resolved, as far as the
-// targets exist. It refuses a target that leads to a reserved path (spec.Reserved): with a link
-// to /dev, the runtime would make the container's devices in the volume. An app may change its
+// targets exist. It refuses a target that leads to a reserved path (spec.Reserved), or to spec.DevFolder: the runtime
+// makes no devices of its own only where a mount names that folder. An app may change its
 // links between two runs, so call ResolveTargets before each run.
 func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 	resolved := slices.Clone(mounts)
@@ -33,7 +33,11 @@ func ResolveTargets(root string, mounts []spec.Mount) ([]spec.Mount, error) {
 			return nil, fmt.Errorf("mount target %q: %w", m.Target, err)
 		}
 		m.Target = filepath.Clean("/" + strings.TrimPrefix(path, root))
-		if r := spec.Reserved(m.Target); r != "" {
+		r := spec.Reserved(m.Target)
+		if m.Target == spec.DevFolder && mounts[i].Target != spec.DevFolder {
+			r = spec.DevFolder
+		}
+		if r != "" {
 			return nil, fmt.Errorf("mount target %q leads to %q: nothing can be mounted over %s", mounts[i].Target, m.Target, r)
 		}
 		for j, other := range resolved[:i] {

@@ -30,6 +30,7 @@ func fileCases() []testCase {
 		{"a privileged app writes to /sys", privilegedSys},
 		{"device nodes", deviceNodes},
 		{"device policy", devicePolicy},
+		{"a mount at /dev is all of the app's /dev", mountedDev},
 		{"apps share /dev/shm", sharedMemory},
 		{"a linked /dev, /proc or /sys is refused", linkedSystem},
 		{"links in the image's /dev lead nowhere", linkedBelowDev},
@@ -140,9 +141,10 @@ func propagations(b *bench) {
 // and the container sees the volume.
 func runtimeMounts(b *bench) {
 	for _, target := range []string{
-		"/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/firmware", "/dev/shm", "/dev/mqueue", "/etc", "/run",
+		"/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/firmware", "/dev", "/dev/shm", "/dev/mqueue", "/etc", "/run",
 	} {
 		volume := b.folder()
+		must(b.t, unix.Mknod(filepath.Join(volume, "null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))) // for commands
 		for _, folder := range []string{"fs/cgroup", "cgroup", "firmware"} {
 			must(b.t, os.MkdirAll(filepath.Join(volume, folder), 0o755))
 		}
@@ -271,6 +273,32 @@ func devicePolicy(b *bench) {
 		}
 		s.Process.Env = append(s.Process.Env, "N="+s.Name)
 		b.wantBoth(s, try, test.want)
+	}
+}
+
+// mountedDev mounts a folder with a devpts at /dev. Its nodes stay as they are, also for a terminal, and the device policy
+// applies to them.
+func mountedDev(b *bench) {
+	volume := b.folder()
+	node := func(name string, major, minor uint32) {
+		must(b.t, unix.Mknod(filepath.Join(volume, name), unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))))
+	}
+	node("null", 1, 3)
+	node("fuse", 10, 229)
+	must(b.t, os.Mkdir(filepath.Join(volume, "pts"), 0o755))
+	must(b.t, unix.Mount("devpts", filepath.Join(volume, "pts"), "devpts", 0, "newinstance,ptmxmode=0666"))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(filepath.Join(volume, "pts"), unix.MNT_DETACH)) })
+	const list = "ls /dev; grep -c ' /dev' /proc/self/mountinfo; (: </dev/fuse) 2>/dev/null && echo opens || echo not"
+	for privileged, want := range map[bool]string{false: "not\n", true: "opens\n"} {
+		s := b.spec()
+		s.Privileged = privileged
+		s.Mounts = []spec.Mount{{Source: volume, Target: "/dev", Recursive: true}}
+		b.wantBoth(s, list, "fuse\nnull\npts\n2\n"+want)
+		s.Process.Args = []string{"sh", "-c", "tty; ls /dev | tr '\\n' ' '"}
+		start := func(stdio spec.Stdio) (spec.Running, error) { return b.start(s, stdio).main, nil }
+		if got := string(b.onTerminal("app", start)); got != "/dev/pts/0\r\nfuse null pts " {
+			b.t.Errorf("with a terminal: %q", got)
+		}
 	}
 }
 

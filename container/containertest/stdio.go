@@ -132,23 +132,7 @@ func terminal(b *bench) {
 	// Without a size, busybox's stty fails: crun sets a command's size while the command starts.
 	const script = "tty; until stty size 2>/dev/null; do sleep 0.01; done; echo $$; cut -d' ' -f6 /proc/$$/stat; : </dev/tty && echo controlling"
 	check := func(how string, start func(spec.Stdio) (spec.Running, error)) {
-		console := make(chan *os.File, 1)
-		child, err := start(spec.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
-		must(b.t, err)
-		var master *os.File
-		select {
-		case master = <-console:
-		default:
-			b.t.Fatalf("no terminal of the %s was sent before it had started", how)
-		}
-		defer master.Close()
-		_ = master.SetReadDeadline(time.Now().Add(timeLimit)) // an error: the runtime sent a terminal that cannot be polled
-		text, err := io.ReadAll(master)
-		if err != nil && !errors.Is(err, syscall.EIO) { // EIO is a terminal's end of file
-			b.t.Error(err)
-		}
-		_, err = wait(child)
-		must(b.t, err)
+		text := b.onTerminal(how, start)
 		said := regexp.MustCompile("^/dev/pts/0\r\n45 123\r\n([0-9]+)\r\n([0-9]+)\r\ncontrolling\r\n$").FindSubmatch(text)
 		if said == nil || string(said[1]) != string(said[2]) {
 			b.t.Errorf("the %s's terminal has %q", how, text)
@@ -159,4 +143,27 @@ func terminal(b *bench) {
 	check("command", func(stdio spec.Stdio) (spec.Running, error) {
 		return a.tryExec(command("sh", "-c", script), stdio)
 	})
+}
+
+// onTerminal returns what a process writes to its terminal.
+func (b *bench) onTerminal(how string, start func(spec.Stdio) (spec.Running, error)) []byte {
+	b.t.Helper()
+	console := make(chan *os.File, 1)
+	child, err := start(spec.Stdio{Terminal: true, Width: 123, Height: 45, Console: console})
+	must(b.t, err)
+	var master *os.File
+	select {
+	case master = <-console:
+	default:
+		b.t.Fatalf("no terminal of the %s was sent before it had started", how)
+	}
+	defer master.Close()
+	_ = master.SetReadDeadline(time.Now().Add(timeLimit)) // an error: the runtime sent a terminal that cannot be polled
+	text, err := io.ReadAll(master)
+	if err != nil && !errors.Is(err, syscall.EIO) { // EIO is a terminal's end of file
+		b.t.Error(err)
+	}
+	_, err = wait(child)
+	must(b.t, err)
+	return text
 }

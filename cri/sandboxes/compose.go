@@ -73,17 +73,23 @@ func attachInner(top string, b records.Bind) error {
 	if err != nil {
 		return err
 	}
+	defer at.Close()
+	around := at // the root of the mount that at is on
 	names := strings.Split(b.Target, "/")
 	for i, name := range names {
 		next, err := step(at, name, info.IsDir() || i < len(names)-1)
-		_ = at.Close()
 		if err != nil {
 			return err
 		}
+		defer next.Close()
+		if crossed, err := onOtherMounts(at, next); err != nil {
+			return err
+		} else if crossed {
+			around = next
+		}
 		at = next
 	}
-	defer at.Close()
-	return attach(at, b)
+	return apart(around, func() error { return attach(at, b) })
 }
 
 // step opens a name in a folder, and makes the folder or file if it is missing.

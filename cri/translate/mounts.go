@@ -58,14 +58,10 @@ func isReadOnlyTop(b records.Bind, f Facts) bool {
 	return b.ReadOnly && !b.Recursive && (b.Propagation != records.Private || f.MountsBelow(b.Source))
 }
 
-// checkTrees refuses a mount inside one that propagates to the host, where it would also appear. It refuses a device
-// inside a mount: the stager lets an app open the devices that are volumes, and that device is a part of one. A
-// privileged app may open every device.
+// checkTrees refuses a device inside a mount: the stager lets an app open the devices that are volumes, and that device
+// is a part of one. A privileged app may open every device.
 func checkTrees(trees []records.Tree, privileged bool) error {
 	for _, t := range trees {
-		if t.Propagation == records.Shared && len(t.Inner) > 0 {
-			return refuse("mount at %s/%s inside a bidirectional one", t.Target, t.Inner[0].Target)
-		}
 		for _, b := range t.Inner {
 			if b.Device && !privileged {
 				return refuse("device at %s inside the mount at %s", path.Join(t.Target, b.Target), t.Target)

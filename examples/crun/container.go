@@ -33,6 +33,9 @@ func (c *container) Start(stdio spec.Stdio) (spec.Running, error) {
 	if err := c.refuseLinks(); err != nil {
 		return nil, err
 	}
+	if c.spec.OwnDevFolder() { // crun would make its own nodes there
+		return nil, fmt.Errorf("start container %q: nothing can be mounted over %s", c.spec.Name, spec.DevFolder)
+	}
 	if err := os.MkdirAll(c.bundle, 0o700); err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ func unmet() containertest.Unmet {
 		"working directory that is missing":                                 "crun makes a working directory that does not exist",
 		"a mount propagates as its spec says":                               "the example makes every bind a slave",
 		"no mount of the runtime goes out of a shared volume":               "the example makes every bind a slave",
+		"a mount at /dev is all of the app's /dev":                          "the example refuses it: crun would make its own nodes there",
 		"exit code of a script without its interpreter":                     silent,
 		"a program on a volume without execution is an ExecError":           silent,
 		"descriptors that are nil are the container's own":                  "crun exec gives a command the null device with which it was started",
