@@ -24,6 +24,7 @@ func Generate(plan pods.Plan, named Volumes) (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", plan.Name, err)
 	}
+	withoutHosts(pod, plan)
 	if apps := listIn(pod, "apps"); plan.Image != "" && len(apps) == 1 {
 		apps[0].(map[string]any)["image"] = map[string]any{"name": plan.Image}
 	}

@@ -170,6 +170,11 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
+	if len(plan.Networks) > 0 {
+		if err := d.addHosts(&plan, m); err != nil {
+			return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
+		}
+	}
 	warnings := p.reachableWarnings(m, plan)
 	if !published {
 		warnings = append(warnings, portWarnings(m, plan)...)

@@ -15,6 +15,19 @@ import (
 // the kernel releases it with the last descriptor, however the holders end. Other processes
 // can find out whether it is held without taking it.
 
+// flock takes the lock of flock(2), which ends when the file is closed. After an error the file is closed.
+func flock(file *os.File) error {
+	for {
+		switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err {
+		case nil:
+			return nil
+		case unix.EINTR:
+		default:
+			return errors.Join(os.NewSyscallError("flock", err), file.Close())
+		}
+	}
+}
+
 func wholeFile(kind int16) *unix.Flock_t {
 	return &unix.Flock_t{Type: kind, Whence: io.SeekStart}
 }

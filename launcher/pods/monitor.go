@@ -113,7 +113,7 @@ func (k *Keeper) launch(ctx context.Context, group *cgroups.Group) (*stager, err
 	go func() {
 		r := <-results
 		if r.err == nil {
-			r.err = k.useNameServers(r.results)
+			r.err = errors.Join(k.useNameServers(r.results), k.joinHosts())
 		}
 		connected <- r.err
 	}()

@@ -142,8 +142,11 @@ func (k *Keeper) mountJournal(root string) error {
 // mountVolume mounts a volume. Shared is the mount of a volume that is shared with the host, else nil.
 func (k *Keeper) mountVolume(root string, volume Volume, shared *os.File) error {
 	target := filepath.Join(root, volumesName, volume.Name)
-	if volume.Source == "" {
+	if volume.isEmpty() {
 		return bind(k.emptyVolume(volume), target, volume.options())
+	}
+	if volume.Hosts {
+		return bind(k.hosts(), target, volume.options())
 	}
 	if shared != nil {
 		return put(shared, volume.Source, target)

@@ -62,7 +62,10 @@ func (k *Keeper) connect(ctx context.Context) (<-chan connected, error) {
 	if k.connector == nil {
 		return nil, errors.New("connect pod to its networks: no configuration of networks")
 	}
-	var err error
+	err := k.makeHosts()
+	if err != nil {
+		return nil, err
+	}
 	if k.namespace, err = networks.Make(k.pin()); err != nil {
 		return nil, err
 	}
@@ -130,6 +133,9 @@ func (k *Keeper) disconnectOnce(deleted bool) error {
 func (k *Keeper) disconnect() error {
 	if k.namespace != nil {
 		defer func() { k.namespace.Close(); k.namespace = nil }()
+	}
+	if err := k.leaveHosts(); err != nil { // before another pod gets the addresses
+		return err
 	}
 	_, err := os.Stat(k.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -36,6 +36,8 @@ type Plan struct {
 	// Networks are the networks that the pod is connected to, in this order; none with
 	// HostNetwork.
 	Networks []networks.Attachment `json:"networks,omitempty"`
+	// Hostname is that of the apps of a pod with Networks, "" for none; it is a name of the pod's addresses.
+	Hostname string `json:"hostname,omitempty"`
 	// Ports are the ports of the host that lead to the pod.
 	Ports []networks.PortMapping `json:"ports,omitempty"`
 	// Journal is the host's folder of journald's sockets, which becomes
@@ -94,8 +96,9 @@ type Layer struct {
 // Volume becomes /volumes/NAME in the stager's root.
 type Volume struct {
 	Name string `json:"name"`
-	// Source is the host's file or folder; "" for an empty volume, made for the pod.
+	// Source is the host's file or folder; "" for an empty volume, made for the pod, and for Hosts.
 	Source      string `json:"source,omitempty"`
+	Hosts       bool   `json:"hosts,omitempty"` // the volume is the pod's hosts file, see hosts.go
 	ReadOnly    bool   `json:"readOnly,omitempty"`
 	SingleMount bool   `json:"singleMount,omitempty"` // without the mounts below Source
 	ReadOnlyTop bool   `json:"readOnlyTop,omitempty"` // read-only, without the mounts below Source

@@ -151,8 +151,11 @@ func writeNames(root *os.Root, hosts string) error {
 // makeVolumePoint makes the mount point of a volume: a file if the source is a file, else a folder.
 func (k *Keeper) makeVolumePoint(root *os.Root, volume Volume) error {
 	name := filepath.Join(volumesName, volume.Name)
-	if volume.Source == "" {
+	if volume.isEmpty() {
 		return makeDir(root, name)
+	}
+	if volume.Hosts {
+		return writeNew(root, name, nil)
 	}
 	source, err := openSource(volume.Source)
 	if err != nil {

@@ -13,6 +13,7 @@
 //	    volumes/NAME   the pod's empty volumes, also of a pod that has exited
 //	    networks.json  networks.Record, of a pod that is connected to networks
 //	    netns          its network namespace is mounted here
+//	    hosts          the apps' hosts file, of a pod that is connected to networks
 //	    held           of a pod that is restarted: locked by the process that keeps the folder, see Hold
 //	    shown          of a pod that run shows: locked by the process that shows the logs, see KeepLogs
 //	.lock              taken for moments, while a pod is made or dead ones are looked for
@@ -43,7 +44,6 @@ import (
 	"kurma.io/stager/launcher/networks"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 )
 
 var (
@@ -193,8 +193,7 @@ func (s *Store) lockStore() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
-		_ = file.Close()
+	if err := flock(file); err != nil {
 		return nil, fmt.Errorf("lock pod store: %w", err)
 	}
 	return file, nil

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// isEmpty reports whether the volume is an empty volume, made for the pod.
+func (v Volume) isEmpty() bool { return v.Source == "" && !v.Hosts }
+
 // emptyVolume returns the host's path of an empty volume.
 func (k *Keeper) emptyVolume(volume Volume) string {
 	return filepath.Join(k.Dir, volumesDir, volume.Name)
@@ -19,7 +22,7 @@ func (k *Keeper) emptyVolume(volume Volume) string {
 // makeEmptyVolumes makes the empty volumes that the pod has not taken from another pod.
 func (k *Keeper) makeEmptyVolumes() error {
 	for _, volume := range k.Plan.Volumes {
-		if volume.Source != "" {
+		if !volume.isEmpty() {
 			continue
 		}
 		if err := makeEmptyVolume(k.emptyVolume(volume), volume); err != nil {
@@ -54,7 +57,7 @@ func (s *Store) MoveVolumes(ended *Pod, to *Keeper) error {
 }
 
 func (s *Store) moveVolumes(ended *Pod, to *Keeper) error {
-	if !slices.ContainsFunc(ended.Plan.Volumes, func(v Volume) bool { return v.Source == "" }) {
+	if !slices.ContainsFunc(ended.Plan.Volumes, Volume.isEmpty) {
 		return nil
 	}
 	all, err := s.List()

@@ -1,0 +1,91 @@
+package podplan
+
+import (
+	"bytes"
+	"path"
+	"slices"
+
+	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
+	decision "kurma.io/stager/plan"
+	"kurma.io/stager/spec"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+)
+
+// hostsTarget is where the apps of a pod on a network have its hosts file.
+const hostsTarget = "/etc/hosts"
+
+// addHosts gives the apps of a pod that is connected to networks its hosts file, as a volume, and the pod the name that
+// is in it. An app with another volume that covers the file, or would be covered by it, keeps that.
+func (d *document) addHosts(plan *pods.Plan, m *manifest.Manifest) error {
+	plan.Hostname = decision.HostnameOf(plan.Name)
+	if name, asked := d.pod.Annotations.Get(names.HostnameAnnotation); asked {
+		plan.Hostname = name
+	}
+	taken := d.volumeNames()
+	for _, v := range plan.Volumes { // the apps' own, too
+		taken = append(taken, v.Name)
+	}
+	name, err := types.NewACName(freeName("launcher-hosts", func(n string) bool { return slices.Contains(taken, n) }))
+	if err != nil {
+		return err
+	}
+	used := false
+	for i, app := range m.Apps() {
+		if coversHosts(app) {
+			continue
+		}
+		d.pod.Apps[i].Mounts = append(d.pod.Apps[i].Mounts, schema.Mount{Volume: *name, Path: hostsTarget})
+		used = true
+	}
+	if !used {
+		return nil
+	}
+	readOnly := true
+	d.pod.Volumes = append(d.pod.Volumes, types.Volume{
+		Name: *name, Kind: "host", Source: path.Join(names.VolumesDir, name.String()), ReadOnly: &readOnly,
+	})
+	plan.Volumes = append(plan.Volumes, pods.Volume{Name: name.String(), ReadOnly: true, Hosts: true})
+	if d.pod.JSON, err = d.encode(); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	err = m.Write(&text)
+	plan.Manifest = text.Bytes()
+	return err
+}
+
+// coversHosts reports whether a volume of the app is at the path of the hosts file, above or below.
+func coversHosts(app manifest.App) bool {
+	covers := func(target string) bool {
+		target = path.Clean("/" + target)
+		return target == hostsTarget || spec.Inside(hostsTarget, target) || spec.Inside(target, hostsTarget)
+	}
+	return slices.ContainsFunc(app.Runtime.Mounts, func(m schema.Mount) bool { return covers(m.Path) }) ||
+		slices.ContainsFunc(app.App.MountPoints, func(p types.MountPoint) bool { return covers(p.Path) })
+}
+
+// withoutHosts removes from a pod manifest what addHosts has added.
+func withoutHosts(pod map[string]any, plan pods.Plan) {
+	isHosts := func(name any) bool {
+		return slices.ContainsFunc(plan.Volumes, func(v pods.Volume) bool { return v.Hosts && v.Name == name })
+	}
+	drop := func(object map[string]any, list, key string) {
+		rest := slices.DeleteFunc(listIn(object, list), func(element any) bool {
+			item, _ := element.(map[string]any)
+			return isHosts(item[key])
+		})
+		if delete(object, list); len(rest) > 0 {
+			object[list] = rest
+		}
+	}
+	drop(pod, "volumes", "name")
+	for _, element := range listIn(pod, "apps") {
+		if app, ok := element.(map[string]any); ok {
+			drop(app, "mounts", "volume")
+		}
+	}
+}
