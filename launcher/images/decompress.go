@@ -3,12 +3,12 @@ package images
 import (
 	"bufio"
 	"compress/bzip2"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"github.com/klauspost/compress/gzip" // faster than the standard library's
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 )
