@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
+	"kurma.io/stager/internal/aside"
 	"kurma.io/stager/internal/sparse"
 )
 
@@ -29,23 +31,23 @@ type expansion struct {
 
 // allow returns an error if so many bytes are too many for what was read of the file.
 func (e expansion) allow(size int64) error {
-	if size-e.free > maxExpansion*e.packed.n {
-		return fmt.Errorf("%d compressed bytes expand to %d bytes, more than %d times as many", e.packed.n, size,
-			maxExpansion)
+	if packed := e.packed.n.Load(); size-e.free > maxExpansion*packed {
+		return fmt.Errorf("%d compressed bytes expand to %d bytes, more than %d times as many", packed,
+			size, maxExpansion)
 	}
 	return nil
 }
 
-// counter counts the bytes read.
+// counter counts the bytes read. Another goroutine may do so, see Stream.Ahead.
 type counter struct {
 	in io.Reader
-	n  int64
+	n  atomic.Int64
 }
 
 // Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
-	c.n += int64(n)
+	c.n.Add(int64(n))
 	return n, err
 }
 
@@ -67,6 +69,14 @@ func Decompress(file io.Reader) (*Stream, error) {
 		return nil, err
 	}
 	return &Stream{in: in, expansion: e}, nil
+}
+
+// Ahead decompresses in a goroutine of its own, ahead of the reader, until stop is called, which waits for its end.
+// Stop may be called again.
+func (s *Stream) Ahead() (stop func()) {
+	ahead := aside.Read(s.in)
+	s.in = ahead
+	return ahead.Close
 }
 
 // Content returns the content of an entry of the stream, which archive reads. A few bytes of the stream may claim a

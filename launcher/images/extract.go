@@ -34,18 +34,22 @@ const (
 // are the archive's. A fileTree resolves every name inside rootfs, so names, symlinks and
 // hard links of the archive do not reach files outside. build.Extract says why there are two extractors.
 func extract(dir string, in *Stream) (id string, record Record, err error) {
-	x, err := newExtractor(dir, in)
+	x, err := newExtractor(dir)
 	if err != nil {
 		return "", Record{}, err
 	}
 	defer x.tree.close()
-	if err := x.all(); err != nil {
+	archive, err := x.all(in)
+	if err == nil {
+		err = x.finish()
+	}
+	if err != nil {
 		return "", Record{}, err
 	}
-	return x.tar.ID(), Record{Size: x.size, Unmarked: !x.tar.Marked()}, x.finish()
+	return archive.ID(), Record{Size: x.size, Unmarked: !archive.Marked()}, nil
 }
 
-func newExtractor(dir string, in *Stream) (*extractor, error) {
+func newExtractor(dir string) (*extractor, error) {
 	rootfs := filepath.Join(dir, rootfsDir)
 	if err := os.Mkdir(rootfs, 0o755); err != nil {
 		return nil, err
@@ -64,8 +68,6 @@ func newExtractor(dir string, in *Stream) (*extractor, error) {
 	return &extractor{
 		dir:     dir,
 		tree:    tree,
-		stream:  in,
-		tar:     build.NewArchive(in),
 		buffer:  make([]byte, sparse.BufferSize),
 		free:    int64(disk.Bavail) * disk.Bsize,
 		entries: maxEntries,
@@ -77,8 +79,6 @@ func newExtractor(dir string, in *Stream) (*extractor, error) {
 type extractor struct {
 	dir    string
 	tree   *fileTree
-	stream *Stream
-	tar    *build.Archive
 	buffer []byte
 	free   int64 // free bytes of the store's file system at the start
 	size   int64 // bytes of files so far
@@ -90,23 +90,29 @@ type extractor struct {
 	folders map[string]fileTimes // set last, because changes in a folder change its times
 }
 
-func (x *extractor) all() error {
+// all extracts all entries of an archive, which it returns.
+func (x *extractor) all(in *Stream) (*build.Archive, error) {
+	archive := build.NewArchive(in)
 	for {
-		header, err := x.tar.Next()
+		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return archive, x.check()
 		}
 		if err != nil {
-			return fmt.Errorf("read archive: %w", err)
+			return nil, fmt.Errorf("read archive: %w", err)
 		}
-		if x.entries--; x.entries < 0 {
-			return fmt.Errorf("the archive has more than %d entries", maxEntries)
+		content, err := in.Content(header, archive)
+		if err == nil {
+			err = x.extract(header, content)
 		}
-		x.tree.implied++
-		if err := x.extract(header); err != nil {
-			return fmt.Errorf("extract %q: %w", shorten(header.Name), err)
+		if err != nil {
+			return nil, fmt.Errorf("extract %q: %w", shorten(header.Name), err)
 		}
 	}
+}
+
+// check returns an error if the entries are not those of an image.
+func (x *extractor) check() error {
 	if !x.manifest {
 		return errors.New("not an ACI: no manifest found")
 	}
@@ -117,7 +123,11 @@ func (x *extractor) all() error {
 }
 
 // extract extracts an entry of the archive.
-func (x *extractor) extract(header *tar.Header) error {
+func (x *extractor) extract(header *tar.Header, content io.Reader) error {
+	if x.entries--; x.entries < 0 {
+		return fmt.Errorf("the archive has more than %d entries", maxEntries)
+	}
+	x.tree.implied++
 	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil // git and others write one; it is not about files
 	}
@@ -133,12 +143,12 @@ func (x *extractor) extract(header *tar.Header) error {
 	case name == "." && header.Typeflag == tar.TypeDir:
 		return nil
 	case name == manifestFile:
-		return x.writeManifest(header)
+		return x.writeManifest(header, content)
 	case top == rootfsDir && !nested:
 		return x.setRoot(header)
 	case top == rootfsDir:
 		x.rootfs = true
-		return x.file(header, inside)
+		return x.file(header, inside, content)
 	}
 	return errors.New("an ACI has a manifest, rootfs and nothing else")
 }
@@ -181,7 +191,7 @@ func cleanName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-func (x *extractor) writeManifest(header *tar.Header) error {
+func (x *extractor) writeManifest(header *tar.Header, content io.Reader) error {
 	if x.manifest {
 		return errors.New("a second manifest")
 	}
@@ -189,7 +199,7 @@ func (x *extractor) writeManifest(header *tar.Header) error {
 		return fmt.Errorf("want a file of at most %d bytes", maxManifest)
 	}
 	x.manifest = true
-	data, err := io.ReadAll(x.tar)
+	data, err := io.ReadAll(content)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strings"
@@ -18,7 +19,7 @@ import (
 // fileTimes are a file's times of access and modification.
 type fileTimes [2]unix.Timespec
 
-func (x *extractor) file(header *tar.Header, name string) error {
+func (x *extractor) file(header *tar.Header, name string, content io.Reader) error {
 	if header.Typeflag == tar.TypeDir {
 		return x.folder(header, name)
 	}
@@ -29,7 +30,7 @@ func (x *extractor) file(header *tar.Header, name string) error {
 	base := path.Base(name)
 	switch header.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		return x.regular(header, parent, base)
+		return x.regular(header, parent, base, content)
 	case tar.TypeLink:
 		return x.hardLink(header, name)
 	}
@@ -128,11 +129,7 @@ func (x *extractor) hardLink(header *tar.Header, name string) error {
 	return nil
 }
 
-func (x *extractor) regular(header *tar.Header, parent int, base string) error {
-	content, err := x.stream.Content(header, x.tar)
-	if err != nil {
-		return err
-	}
+func (x *extractor) regular(header *tar.Header, parent int, base string, content io.Reader) error {
 	if header.Size > x.free-x.size {
 		return fmt.Errorf("%d bytes do not fit: %d are free", header.Size, max(x.free-x.size, 0))
 	}

@@ -266,13 +266,13 @@ func TestImportIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x, err := newExtractor(t.TempDir(), in)
+			x, err := newExtractor(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer x.tree.close()
 			x.entries, x.names = tt.entries, tt.names
-			err = x.all()
+			_, err = x.all(in)
 			if tt.words == "" && (err != nil || len(x.folders) != 3) {
 				t.Errorf("%d folders, %v", len(x.folders), err)
 			}

@@ -45,17 +45,11 @@ func (s *Store) importFile(ctx context.Context, path string, ring signing.KeyRin
 	}
 	defer file.Close()
 	in := &meter{ctx: ctx, in: file, size: size, report: progress}
-	return s.importStream(in, path+".asc", ring)
+	return s.bring(ring, func(dir string) (string, error) { return unpackInto(dir, in, path+".asc", ring) })
 }
 
-// ImportStream is Import for an image file without a signature that is read from in to its end.
-// Errors do not name it.
-func (s *Store) ImportStream(ctx context.Context, in io.Reader) (*Image, error) {
-	return s.importStream(Until(ctx, in), "", signing.KeyRing{})
-}
-
-// importStream imports what in reads. Signature is the path of its signature, which need not exist.
-func (s *Store) importStream(in io.Reader, signature string, ring signing.KeyRing) (*Image, error) {
+// bring imports the image that unpack writes, with its record, into an empty folder, and whose ID it returns.
+func (s *Store) bring(ring signing.KeyRing, unpack func(dir string) (id string, err error)) (*Image, error) {
 	temp, err := s.newTemp()
 	if err != nil {
 		return nil, err
@@ -65,7 +59,7 @@ func (s *Store) importStream(in io.Reader, signature string, ring signing.KeyRin
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	id, err := unpackInto(dir, in, signature, ring)
+	id, err := unpack(dir)
 	if err == nil {
 		err = syncAll(dir)
 	}
@@ -78,10 +72,7 @@ func (s *Store) importStream(in io.Reader, signature string, ring signing.KeyRin
 // unpackInto writes an image into a folder as the store keeps it, with its signature if there is one, and returns its
 // ID.
 func unpackInto(dir string, in io.Reader, signature string, ring signing.KeyRing) (id string, err error) {
-	signed := false
-	if signature != "" {
-		signed, err = keepSignature(dir, signature)
-	}
+	signed, err := keepSignature(dir, signature)
 	if err != nil {
 		return "", err
 	}

@@ -132,7 +132,7 @@ func (f *Fetcher) assemble(ctx context.Context, p parts, names ...reference) ([]
 	}
 	var all []*images.Image
 	for _, r := range names {
-		image, err := s.top(ctx, config, r)
+		image, err := s.top(config, r)
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func (f *Fetcher) assemble(ctx context.Context, p parts, names ...reference) ([]
 }
 
 // top imports the image on top of the layers, which has their configuration and a name.
-func (s *stack) top(ctx context.Context, config *v1.ConfigFile, r reference) (*images.Image, error) {
+func (s *stack) top(config *v1.ConfigFile, r reference) (*images.Image, error) {
 	if strings.HasPrefix(r.name, "index.docker.io/") { // as package name calls docker.io
 		r.name = strings.TrimPrefix(r.name, "index.")
 	}
@@ -154,7 +154,7 @@ func (s *stack) top(ctx context.Context, config *v1.ConfigFile, r reference) (*i
 	if err != nil {
 		return nil, err
 	}
-	return s.store(ctx, document, func(w *layerWriter) error {
+	return s.store(document, func(w *layerWriter) error {
 		return errors.Join(w.folder("."), w.missingFolder(config.Config.WorkingDir))
 	})
 }

@@ -2,9 +2,6 @@ package sources
 
 import (
 	"archive/tar"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -50,47 +47,6 @@ type marks struct {
 	whiteouts map[string]bool
 	opaque    map[string]bool // folders
 	bytes     int             // of all paths
-}
-
-// scan reads a layer, and checks its digest.
-func scan(ctx context.Context, file io.ReadSeeker, diffID string) (marks, error) {
-	m := marks{whiteouts: make(map[string]bool), opaque: make(map[string]bool)}
-	err := eachEntryOf(ctx, file, diffID, func(_ io.Reader, _ *tar.Header, name string) error { return m.note(name) })
-	return m, err
-}
-
-// eachEntryOf calls f with the entries of a layer, plain or compressed, and their contents. If the layer's content does
-// not have the digest, it returns an error at the end: a layer is read twice, and its file may change meanwhile.
-func eachEntryOf(
-	ctx context.Context, file io.ReadSeeker, diffID string, f func(io.Reader, *tar.Header, string) error,
-) error {
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	in, err := images.Decompress(images.Until(ctx, file))
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	all := io.TeeReader(in, sum)
-	archive := tar.NewReader(all)
-	err = eachEntry(archive, func(header *tar.Header, name string) error {
-		content, err := in.Content(header, archive)
-		if err != nil {
-			return err
-		}
-		return f(content, header, name)
-	})
-	if err == nil {
-		_, err = io.Copy(io.Discard, all)
-	}
-	if err != nil {
-		return err
-	}
-	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != diffID {
-		return fmt.Errorf("the digest of its content is %s, not %s", got, diffID)
-	}
-	return nil
 }
 
 // eachEntry calls f with the entries of a layer, each with its path in the root, "." for the root
@@ -144,58 +100,69 @@ func (m *marks) note(name string) error {
 	return nil
 }
 
-// layerWriter writes an ACI.
+// layerWriter writes the image of a layer.
 type layerWriter struct {
-	tar     *tar.Writer
+	image   *images.Writer
 	below   *images.Merged // the root of the layers below
 	marks   marks
-	written map[string]bool // folders; true if the layer hides all that the layers below have there
+	written map[string]bool // folders
+	hidden  map[string]bool // folders, see isHidden
 }
 
-// newLayerWriter writes to w a layer on the layers below, the lowest first. The caller closes the root of these.
-func newLayerWriter(w io.Writer, below []*images.Image) *layerWriter {
+// newLayerWriter writes a layer on the layers below, the lowest first. The caller closes the root of these.
+func newLayerWriter(image *images.Writer, below []*images.Image) *layerWriter {
 	below = slices.Clone(below)
 	slices.Reverse(below)
-	return &layerWriter{tar: tar.NewWriter(w), below: images.NewMerged(below), written: make(map[string]bool)}
+	return &layerWriter{
+		image: image, below: images.NewMerged(below),
+		marks:   marks{whiteouts: make(map[string]bool), opaque: make(map[string]bool)},
+		written: make(map[string]bool), hidden: make(map[string]bool),
+	}
 }
 
-func (w *layerWriter) manifest(document []byte) error {
-	header := &tar.Header{
-		Typeflag: tar.TypeReg, Name: "manifest", Mode: 0o644, Size: int64(len(document)),
-		Format: tar.FormatPAX,
-	}
-	if err := w.tar.WriteHeader(header); err != nil {
-		return err
-	}
-	_, err := w.tar.Write(document)
-	return err
-}
-
-// layer writes a layer's whiteouts, then its entries: one that is there itself replaces its
-// whiteout.
-func (w *layerWriter) layer(ctx context.Context, file io.ReadSeeker, diffID string) error {
+// layer writes the entries of a layer that archive reads, then what they hide.
+func (w *layerWriter) layer(in *images.Stream, archive *tar.Reader) error {
 	if err := w.folder("."); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.marks.whiteouts)) {
+	err := eachEntry(archive, func(header *tar.Header, name string) error {
+		content, err := in.Content(header, archive)
+		if err != nil {
+			return err
+		}
+		return w.entry(content, header, name)
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.marks.opaque)) {
+		if err := w.opaque(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(w.marks.whiteouts))) { // a folder after what is in it
 		if err := w.whiteout(name); err != nil {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.marks.opaque)) {
-		if err := w.above(path.Join(name, "x")); err != nil {
-			return err
-		}
-	}
-	return eachEntryOf(ctx, file, diffID, w.entry)
+	return nil
 }
 
-// whiteout writes a whiteout with the folders on the way to it, if a layer below shows what it hides.
+// whiteout writes a whiteout with the folders on the way to it, if a layer below shows what it hides. What the layer
+// has in this place hides it, too: a folder becomes opaque.
 func (w *layerWriter) whiteout(name string) error {
+	switch _, err := w.image.Folder(name); {
+	case errors.Is(err, unix.ENOTDIR):
+		return nil
+	case err == nil:
+		return w.opaque(name)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
 	if err := w.above(name); err != nil {
 		return err
 	}
-	if w.written[path.Dir(name)] {
+	if w.isHidden(path.Dir(name)) {
 		return nil
 	}
 	_, err := w.below.Lstat(name)
@@ -205,13 +172,43 @@ func (w *layerWriter) whiteout(name string) error {
 	if err != nil {
 		return err
 	}
-	return w.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeChar, Name: path.Join(rootfs, name), Format: tar.FormatPAX})
+	return w.image.Entry(tar.Header{Typeflag: tar.TypeChar, Name: path.Join(rootfs, name)}, nil)
+}
+
+// isHidden tells whether the layer hides all that the layers below have in a folder. It notes the answer for each
+// folder on the way.
+func (w *layerWriter) isHidden(dir string) bool {
+	hidden, known := w.hidden[dir]
+	if !known {
+		hidden = w.marks.opaque[dir] || w.marks.whiteouts[dir] || dir != "." && w.isHidden(path.Dir(dir))
+		w.hidden[dir] = hidden
+	}
+	return hidden
+}
+
+// opaque writes a folder again, which then hides what the layers below have in it, or for the first time.
+func (w *layerWriter) opaque(name string) error {
+	header, err := w.image.Folder(name)
+	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return nil // what is there hides the layers below
+	case errors.Is(err, fs.ErrNotExist):
+		if err = w.above(path.Join(name, "x")); err == nil {
+			header, err = w.image.Folder(name)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	header.Name = path.Join(rootfs, name)
+	header.PAXRecords = map[string]string{opaqueAttribute: "y"}
+	return w.image.Entry(header, nil)
 }
 
 // above writes the folders on the way to a file.
 func (w *layerWriter) above(name string) error {
 	dir := path.Dir(name)
-	if _, done := w.written[dir]; done {
+	if w.written[dir] {
 		return nil
 	}
 	if dir != "." {
@@ -220,11 +217,6 @@ func (w *layerWriter) above(name string) error {
 		}
 	}
 	return w.folder(dir)
-}
-
-// isHidden tells whether the layer hides all that the layers below have in a folder.
-func (w *layerWriter) isHidden(dir string) bool {
-	return w.marks.opaque[dir] || w.marks.whiteouts[dir] || w.written[path.Dir(dir)]
 }
 
 // missingFolder writes the working directory of an image if its layers lack it, and the folders on the way: Docker
@@ -257,16 +249,16 @@ func (w *layerWriter) folder(name string) error {
 		header.Mode, header.Uid, header.Gid = int64(st.Mode&0o7777), int(st.Uid), int(st.Gid)
 		header.ModTime = info.ModTime()
 	}
-	return w.write(header, name)
+	return w.write(nil, header, name)
 }
 
-// write writes the header of an entry.
-func (w *layerWriter) write(header *tar.Header, name string) error {
-	out := &tar.Header{
+// write writes an entry.
+func (w *layerWriter) write(content io.Reader, header *tar.Header, name string) error {
+	out := tar.Header{
 		Typeflag: header.Typeflag, Name: path.Join(rootfs, name), Linkname: header.Linkname, Size: header.Size,
 		Mode: header.Mode,
 		Uid:  header.Uid, Gid: header.Gid, ModTime: header.ModTime, Devmajor: header.Devmajor, Devminor: header.Devminor,
-		PAXRecords: make(map[string]string), Format: tar.FormatPAX,
+		PAXRecords: make(map[string]string),
 	}
 	for key, value := range header.PAXRecords {
 		if attr, isAttr := strings.CutPrefix(key, xattrPrefix); isAttr && !strings.HasPrefix(attr, overlayPrefix) {
@@ -275,36 +267,25 @@ func (w *layerWriter) write(header *tar.Header, name string) error {
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		w.written[name] = w.isHidden(name)
+		w.written[name] = true
 		out.Size = 0
-		if w.marks.opaque[name] || w.marks.whiteouts[name] {
-			out.PAXRecords[opaqueAttribute] = "y"
-		}
 	case tar.TypeLink:
 		out.Linkname = path.Join(rootfs, inRoot(header.Linkname))
 	case tar.TypeGNUSparse:
 		out.Typeflag = tar.TypeReg
 	}
-	return w.tar.WriteHeader(out)
+	return w.image.Entry(out, content)
 }
 
+// entry writes an entry of the layer, or notes what it hides.
 func (w *layerWriter) entry(content io.Reader, header *tar.Header, name string) error {
 	if strings.HasPrefix(path.Base(name), whiteoutPrefix) {
-		return nil
+		return w.marks.note(name)
 	}
 	if name != "." {
 		if err := w.above(name); err != nil {
 			return err
 		}
 	}
-	if err := w.write(header, name); err != nil {
-		return fmt.Errorf("convert %q: %w", name, err)
-	}
-	if header.Typeflag == tar.TypeDir {
-		return nil
-	}
-	if _, err := io.Copy(w.tar, content); err != nil {
-		return fmt.Errorf("convert %q: %w", name, err)
-	}
-	return nil
+	return w.write(content, header, name)
 }

@@ -3,6 +3,8 @@ package sources
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"kurma.io/stager/build"
 	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,18 +49,19 @@ func layerOf(t *testing.T, names ...string) (archive []byte, diffID string) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return out.Bytes(), fmt.Sprintf("sha256:%x", sha256.Sum256(out.Bytes()))
+	return out.Bytes(), digestOf(out.Bytes())
 }
 
-// convertLayer returns what a layer becomes on top of a layer with files of these modes: one word for each entry.
+// storeLayer imports a layer on layers of which the lowest is the first.
+func (f *Fetcher) storeLayer(ctx context.Context, file io.ReadSeeker, of blob, diffID string, below ...*images.Image) (*images.Image, error) {
+	s := &stack{fetcher: f, layers: below}
+	return s.store(layerManifest("test"), func(w *layerWriter) error { return of.read(ctx, file, diffID, w.layer) })
+}
+
+// convertLayer returns what a layer becomes on top of a layer with files of these modes: one word for each file.
 func convertLayer(t *testing.T, files map[string]os.FileMode, names ...string) ([]string, error) {
 	t.Helper()
 	archive, diffID := layerOf(t, names...)
-	file := bytes.NewReader(archive)
-	marks, err := scan(t.Context(), file, diffID)
-	if err != nil {
-		return nil, err
-	}
 	below := &images.Image{Dir: t.TempDir()}
 	if err := os.Mkdir(below.Rootfs(), 0o755); err != nil {
 		t.Fatal(err)
@@ -72,35 +76,54 @@ func convertLayer(t *testing.T, files map[string]os.FileMode, names ...string) (
 			t.Fatal(err)
 		}
 	}
-	var out bytes.Buffer
-	w := newLayerWriter(&out, []*images.Image{below})
-	w.marks = marks
-	if err := errors.Join(w.layer(t.Context(), file, diffID), w.tar.Close()); err != nil {
+	image, err := newFetcher(t).storeLayer(t.Context(), bytes.NewReader(archive), blob{size: -1}, diffID, below)
+	if err != nil {
 		return nil, err
 	}
+	entries, err := build.Tree(image.Rootfs(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var words []string
-	for in := tar.NewReader(&out); ; {
-		header, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return words, nil
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		word := header.Name
-		switch header.Typeflag {
+	for _, e := range entries {
+		word := filepath.Join("rootfs", e.Name)
+		switch e.Type {
 		case tar.TypeChar:
-			word += fmt.Sprintf(" device %d:%d", header.Devmajor, header.Devminor)
+			word += fmt.Sprintf(" device %d:%d", e.DevMajor, e.DevMinor)
 		case tar.TypeDir:
-			word += fmt.Sprintf(" %o", header.Mode)
+			word += fmt.Sprintf(" %o", e.Mode.Perm())
 		case tar.TypeLink:
-			word += " = " + header.Linkname
+			word += " = rootfs/" + e.Link
+		case tar.TypeSymlink:
+			word += " > " + e.Link
 		}
-		if header.PAXRecords[opaqueAttribute] == "y" {
+		if slices.Contains(attributesOf(t, e.Source), overlayPrefix+"opaque=y") {
 			word += " opaque"
 		}
 		words = append(words, word)
 	}
+	return words, nil
+}
+
+// attributesOf returns a file's extended attributes, NAME=VALUE each.
+func attributesOf(t *testing.T, path string) (all []string) {
+	t.Helper()
+	names, value := make([]byte, 4096), make([]byte, 4096)
+	n, err := unix.Llistxattr(path, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(names[:n]), "\x00"), "\x00") {
+		if name == "" {
+			continue
+		}
+		size, err := unix.Lgetxattr(path, name, value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name+"="+string(value[:size]))
+	}
+	return all
 }
 
 // A layer's whiteouts become overlay's, which the drivers overlay and copy read.
@@ -129,12 +152,36 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 			"a whiteout in a folder that is new",
 			map[string]os.FileMode{"d": fs.ModeDir | 0o700, "d/gone": 0o600},
 			[]string{".wh.d", "d/", "d/.wh.gone"},
-			[]string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 700 opaque", "rootfs/d 750 opaque"},
+			[]string{"rootfs 755", "rootfs/d 750 opaque"},
 		},
-		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 755 opaque", "rootfs/d 750 opaque", "rootfs/d/new"}},
+		{"an opaque folder", nil, []string{"d/", "d/.wh..wh..opq", "d/new"}, []string{"rootfs 755", "rootfs/d 750 opaque", "rootfs/d/new"}},
 		{"an opaque folder that is not in the layer", map[string]os.FileMode{"d": fs.ModeDir | 0o711}, []string{"d/.wh..wh..opq"}, []string{"rootfs 755", "rootfs/d 711 opaque"}},
 		{"an opaque root", nil, []string{".wh..wh..opq"}, []string{"rootfs 755 opaque"}},
-		{"a whiteout of a folder that is new", map[string]os.FileMode{"d": fs.ModeDir | 0o700}, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d device 0:0", "rootfs/d 750 opaque", "rootfs/d/new"}},
+		{"a whiteout of a folder that is new", map[string]os.FileMode{"d": fs.ModeDir | 0o700}, []string{".wh.d", "d/", "d/new"}, []string{"rootfs 755", "rootfs/d 750 opaque", "rootfs/d/new"}},
+		{
+			"a whiteout before and after its file",
+			map[string]os.FileMode{"a": 0o600, "b": 0o600, "d": fs.ModeDir | 0o700, "e": fs.ModeDir | 0o700},
+			[]string{".wh.a", "a", "b", ".wh.b", ".wh.d", "d", "e/", ".wh.e"},
+			[]string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/d", "rootfs/e 750 opaque"},
+		},
+		{
+			"whiteouts below a link and a file of the layer",
+			map[string]os.FileMode{"d": fs.ModeDir | 0o700, "d/gone": 0o600, "e": fs.ModeDir | 0o700, "e/gone": 0o600},
+			[]string{"d/.wh.gone", "d/.wh..wh..opq", "d>other", "other/", "other/gone", "e", "e/.wh.gone", "e/f/.wh..wh..opq"},
+			[]string{"rootfs 755", "rootfs/d > other", "rootfs/e", "rootfs/other 750", "rootfs/other/gone"},
+		},
+		{
+			"a whiteout below another",
+			map[string]os.FileMode{"d": fs.ModeDir | 0o711, "d/gone": 0o600},
+			[]string{".wh.d", "d/.wh.gone"},
+			[]string{"rootfs 755", "rootfs/d 711 opaque"},
+		},
+		{
+			"an opaque folder after its files",
+			map[string]os.FileMode{"d": fs.ModeDir | 0o700},
+			[]string{"d/e/new", "d/", "d/.wh..wh..opq"},
+			[]string{"rootfs 755", "rootfs/d 750 opaque", "rootfs/d/e 755", "rootfs/d/e/new"},
+		},
 		{"other files of aufs", nil, []string{".wh..wh.plnk/", ".wh..wh.aufs"}, []string{"rootfs 755"}},
 		{"a file without its folder", map[string]os.FileMode{"d": fs.ModeDir | 0o700}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
 		{"names that lead out of the root", nil, []string{"../../a", "/b", "./c", "l=../../a"}, []string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/c", "rootfs/l = rootfs/a"}},
@@ -148,10 +195,6 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		if got, err := convertLayer(t, nil, name); err == nil || !strings.Contains(err.Error(), "hides nothing") {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
-	}
-	archive, _ := layerOf(t, "a")
-	if _, err := scan(t.Context(), bytes.NewReader(archive), "sha256:"+strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "digest") {
-		t.Errorf("another digest: %v", err)
 	}
 }
 
@@ -263,38 +306,96 @@ func TestAnArchiveWithoutATagIsCalledAsItsFile(t *testing.T) {
 
 // Overlay's attributes would be orders to the kernel: what a layer of Docker or OCI calls so means nothing there.
 func TestOverlaysAttributesAreDropped(t *testing.T) {
-	const capability = xattrPrefix + "security.capability"
+	const capability = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" // of the second version
 	var out bytes.Buffer
-	w := newLayerWriter(&out, nil)
-	header := &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755, PAXRecords: map[string]string{
-		capability: "kept", opaqueAttribute: "y", xattrPrefix + "trusted.overlay.redirect": "/etc", xattrPrefix + "trusted.overlay.metacopy": "", "comment": "none",
+	w := tar.NewWriter(&out)
+	header := &tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o755, Format: tar.FormatPAX, PAXRecords: map[string]string{
+		xattrPrefix + "security.capability": capability, opaqueAttribute: "y", xattrPrefix + "trusted.overlay.redirect": "/etc",
+		xattrPrefix + "trusted.overlay.metacopy": "", "comment": "none",
 	}}
-	if err := errors.Join(w.write(header, "d"), w.tar.Close()); err != nil {
+	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := tar.NewReader(&out).Next()
+	image, err := newFetcher(t).storeLayer(t.Context(), bytes.NewReader(out.Bytes()), blob{size: -1}, digestOf(out.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{capability: "kept"}, got.PAXRecords); diff != "" {
+	if diff := cmp.Diff([]string{"security.capability=" + capability}, attributesOf(t, filepath.Join(image.Rootfs(), "d"))); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A layer is read twice. What somebody writes into its file meanwhile is not imported as the layer of that digest.
-func TestALayerThatChangesIsRefused(t *testing.T) {
-	_, checked := layerOf(t, "a")
-	changed, _ := layerOf(t, "b")
-	w := newLayerWriter(io.Discard, nil)
-	if err := w.layer(t.Context(), bytes.NewReader(changed), checked); err == nil || !strings.Contains(err.Error(), "the digest of its content is") {
-		t.Errorf("%v", err)
+func digestOf(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
+
+// counted counts what is read of a file.
+type counted struct {
+	*bytes.Reader
+	read int
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read += n
+	return n, err
+}
+
+// A layer is read once, whatever it hides. It is imported only if its file and its content are what the image says. What
+// somebody writes into the file later changes nothing.
+func TestALayerIsReadOnceAndChecked(t *testing.T) {
+	archive, diffID := layerOf(t, "d/", "d/.wh.gone", "d/.wh..wh..opq", "file", ".wh.old")
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(archive); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	changed, _ := layerOf(t, "d/", "d/.wh.gone", "d/.wh..wh..opq", "other", ".wh.old")
+	file := packed.Bytes()
+	spoiled := slices.Clone(file)
+	spoiled[len(spoiled)/2]++
+	exactly := func(data []byte) blob { return blob{digestOf(data), int64(len(data))} }
+	for _, tt := range []struct {
+		name   string
+		data   []byte
+		of     blob
+		diffID string
+		words  string
+	}{
+		{"packed", file, exactly(file), diffID, ""},
+		{"plain", archive, exactly(archive), diffID, ""},
+		{"of any digest and size", file, blob{size: -1}, diffID, ""},
+		{"another content", changed, blob{size: -1}, diffID, "the digest of its content is sha256:"},
+		{"another file", file, exactly(archive), diffID, fmt.Sprintf("%d bytes, not %d", len(file), len(archive))},
+		{"a file that is cut off", file[:len(file)-9], exactly(file), diffID, fmt.Sprintf("%d bytes, not %d", len(file)-9, len(file))},
+		{"a damaged file", spoiled, exactly(file), diffID, "digest sha256:"},
+		{"a damaged file of any digest", file[:len(file)-9], blob{size: -1}, diffID, "unexpected EOF"},
+		{"data after the end", append(slices.Clone(file), 'x'), exactly(file), diffID, fmt.Sprintf("%d bytes, not %d", len(file)+1, len(file))},
+		{"zeros after the end", append(slices.Clone(archive), make([]byte, 512)...), exactly(archive), diffID, fmt.Sprintf("%d bytes, not %d", len(archive)+512, len(archive))},
+	} {
+		f, in := newFetcher(t), &counted{Reader: bytes.NewReader(tt.data)}
+		image, err := f.storeLayer(t.Context(), in, tt.of, tt.diffID)
+		if (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.words)
+		}
+		if in.read != len(tt.data) {
+			t.Errorf("%s: read %d of %d bytes", tt.name, in.read, len(tt.data))
+		}
+		if all, listErr := f.Store.List(); listErr != nil || len(all) > 0 != (err == nil) {
+			t.Errorf("%s: %v, the store has %d images, %v", tt.name, image, len(all), listErr)
+		}
+		if err := tt.of.read(t.Context(), in, tt.diffID, nil); (err == nil) != (tt.words == "") || err != nil && !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s, for its digests alone: %v, want %q", tt.name, err, tt.words)
+		}
 	}
 }
 
 // The paths that a small layer hides take little memory.
 func TestALayerTakesLittleMemory(t *testing.T) {
 	long, diffID := layerOf(t, strings.Repeat("a/", unix.PathMax))
-	if _, err := scan(t.Context(), bytes.NewReader(long), diffID); err == nil || !strings.Contains(err.Error(), "a path of 8192 bytes") {
+	if _, err := newFetcher(t).storeLayer(t.Context(), bytes.NewReader(long), blob{size: -1}, diffID); err == nil || !strings.Contains(err.Error(), "a path of 8192 bytes") {
 		t.Errorf("a long path: %v", err)
 	}
 	m := marks{whiteouts: make(map[string]bool), opaque: make(map[string]bool)}
@@ -334,7 +435,7 @@ func TestASparseFileOfALayerIsLimited(t *testing.T) {
 	for size, words := range map[string]string{
 		"1073741824": "digest", "2147483648": "more than 1100 times as many", "9223372036854775807": "more than 1100 times as many",
 	} {
-		if _, err := scan(t.Context(), bytes.NewReader(sparseFile(t, size)), ""); err == nil || !strings.Contains(err.Error(), words) {
+		if _, err := newFetcher(t).storeLayer(t.Context(), bytes.NewReader(sparseFile(t, size)), blob{size: -1}, ""); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s bytes: %v, want %q", size, err, words)
 		}
 	}

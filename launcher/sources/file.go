@@ -260,7 +260,7 @@ type dockerImage struct {
 }
 
 // dockerArchive returns the images that `docker save` has written.
-func dockerArchive(ctx context.Context, dir, path string) ([]archived, error) {
+func dockerArchive(_ context.Context, dir, path string) ([]archived, error) {
 	var list []dockerImage
 	if err := readJSON(dir, dockerManifest, &list); err != nil {
 		return nil, err
@@ -274,7 +274,7 @@ func dockerArchive(ctx context.Context, dir, path string) ([]archived, error) {
 		if count += max(len(image.RepoTags), 1); count > maxNames {
 			return nil, fmt.Errorf("the archive's images have more than %d names", maxNames)
 		}
-		a := archived{parts: func() (parts, error) { return image.parts(ctx, dir) }}
+		a := archived{parts: func() (parts, error) { return image.parts(dir) }}
 		for _, tag := range image.RepoTags {
 			ref, err := name.ParseReference(tag)
 			if err != nil {
@@ -291,15 +291,13 @@ func dockerArchive(ctx context.Context, dir, path string) ([]archived, error) {
 }
 
 // parts returns the image's parts in the folder of the archive.
-func (i dockerImage) parts(ctx context.Context, dir string) (parts, error) {
+func (i dockerImage) parts(dir string) (parts, error) {
 	p := parts{config: func() (*v1.ConfigFile, error) {
 		config := &v1.ConfigFile{}
 		return config, readJSON(dir, i.Config, config)
 	}}
 	for _, file := range i.Layers {
-		p.layers = append(p.layers, localLayer(func() (*os.File, func(), error) {
-			return openBlob(ctx, dir, file, "", -1) // its content has a digest in the configuration
-		}))
+		p.layers = append(p.layers, localLayer(dir, file, blob{size: -1})) // its content has a digest in the configuration
 	}
 	return p, nil
 }

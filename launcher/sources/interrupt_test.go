@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +28,8 @@ func TestReadersEndWithTheirContext(t *testing.T) {
 	cancel(why)
 	f := newFetcher(t)
 	for name, read := range map[string]func() error{
-		"scan":    func() error { _, err := scan(ctx, file, diffID); return err },
-		"convert": func() error { return newLayerWriter(new(bytes.Buffer), nil).layer(ctx, file, "") },
+		"read":    func() error { return blob{size: -1}.read(ctx, file, diffID, nil) },
+		"convert": func() error { _, err := f.storeLayer(ctx, file, blob{size: -1}, diffID); return err },
 		"check":   func() error { return check(ctx, download{size: -1}, file) },
 		"extract": func() error { _, err := f.extract(ctx, path, layoutIndex); return err },
 	} {

@@ -26,7 +26,7 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	if err := readJSON(dir, layoutIndex, index); err != nil {
 		return nil, fmt.Errorf("read OCI layout: %w", err)
 	}
-	blob := func(_, digest string, size int64) (*os.File, func(), error) {
+	document := func(_, digest string, size int64) (*os.File, func(), error) {
 		return openBlob(ctx, dir, blobName(digest), digest, size)
 	}
 	found, err := imagesOf(index.Manifests)
@@ -36,12 +36,12 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	var all []archived
 	for _, image := range found {
 		all = append(all, archived{image.references(path), func() (parts, error) {
-			manifest, err := manifestIn(image.Descriptor, blob)
+			manifest, err := manifestIn(image.Descriptor, document)
 			if err != nil {
 				return parts{}, err
 			}
-			return partsOf(manifest, blob, func(d v1.Descriptor) layer {
-				return localLayer(func() (*os.File, func(), error) { return blob("", d.Digest.String(), d.Size) })
+			return partsOf(manifest, document, func(d v1.Descriptor) layer {
+				return localLayer(dir, blobName(d.Digest.String()), blob{d.Digest.String(), d.Size})
 			})
 		}})
 	}

@@ -43,9 +43,10 @@ func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, e
 	defer config.close()
 	p, err := partsOf(manifest, config.reopen, func(d v1.Descriptor) layer {
 		one := r.download(shortDigest(d.Digest.String()), d.Digest.String(), d.Size)
+		one.unchecked = true // layer.file is checked while the layer is read
 		one.report = ofAll(manifest.Layers, one.digest, report)
 		return layer{
-			blob: one.key, granted: func() bool { return r.grants(ctx, one.url) },
+			file: blob{one.digest, one.size}, from: one.key, granted: func() bool { return r.grants(ctx, one.url) },
 			open: func(unneeded func() bool) (*os.File, func(), error) {
 				one.unneeded = unneeded
 				return f.get(ctx, one)

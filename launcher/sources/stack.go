@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"os"
 	"strings"
 
@@ -14,8 +13,9 @@ import (
 
 // layer is a layer of an image that is imported.
 type layer struct {
-	// blob is the registry and the digest of the layer's file; "" for a file on this machine.
-	blob string
+	file blob
+	// from is the registry and the digest of the layer's file; "" for a file on this machine.
+	from string
 	// granted asks the registry whether it lets the import have the blob.
 	granted func() bool
 	// open opens the file, and downloads it before unless unneeded says that this is not needed any more: then it returns
@@ -23,9 +23,15 @@ type layer struct {
 	open func(unneeded func() bool) (file *os.File, done func(), err error)
 }
 
-// localLayer is a layer of a file on this machine.
-func localLayer(open func() (*os.File, func(), error)) layer {
-	return layer{open: func(func() bool) (*os.File, func(), error) { return open() }}
+// localLayer is a layer of a file on this machine, in an archive or a layout.
+func localLayer(dir, name string, of blob) layer {
+	return layer{file: of, open: func(func() bool) (*os.File, func(), error) {
+		file, err := openFile(dir, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		return file, func() { _ = file.Close() }, nil
+	}}
 }
 
 // stack are the layers of an image that are in the store, the lowest first. The store may have a layer that another
@@ -61,19 +67,19 @@ func (s *stack) add(ctx context.Context, l layer, diffID string) error {
 		return err
 	}
 	defer done()
-	image, err := s.bring(ctx, file, diffID)
-	if err != nil || l.blob == "" {
+	image, err := s.bring(ctx, file, l.file, diffID)
+	if err != nil || l.from == "" {
 		return err
 	}
-	return s.fetcher.remember("blobs", l.blob+"\n"+s.chain, image)
+	return s.fetcher.remember("blobs", l.from+"\n"+s.chain, image)
 }
 
 // brought puts a layer on top that the registry has brought before and grants.
 func (s *stack) brought(l layer) bool {
-	if l.blob == "" {
+	if l.from == "" {
 		return false
 	}
-	image := s.fetcher.known("blobs", l.blob+"\n"+s.chain)
+	image := s.fetcher.known("blobs", l.from+"\n"+s.chain)
 	return image != nil && l.granted() && s.keep(image.ID) == nil
 }
 
@@ -89,7 +95,7 @@ func (s *stack) keep(id string) error {
 
 // bring puts a layer of a file on top: one that the store has, or a new one. It works on this machine alone, and
 // one process at a time on a layer.
-func (s *stack) bring(ctx context.Context, file *os.File, diffID string) (*images.Image, error) {
+func (s *stack) bring(ctx context.Context, file *os.File, of blob, diffID string) (*images.Image, error) {
 	part, err := s.fetcher.lockPart(ctx, s.chain, 0)
 	if err != nil {
 		return nil, err
@@ -100,18 +106,13 @@ func (s *stack) bring(ctx context.Context, file *os.File, diffID string) (*image
 		return nil, err
 	}
 	defer release()
-	marks, err := scan(ctx, file, diffID)
-	if err != nil {
-		return nil, err
-	}
 	image := s.fetcher.known("layers", s.chain)
 	if image != nil && s.keep(image.ID) == nil {
-		return image, nil
+		return image, of.read(ctx, file, diffID, nil)
 	}
 	for range keepAttempts {
-		image, err = s.store(ctx, layerManifest(s.chain), func(w *layerWriter) error {
-			w.marks = marks
-			return w.layer(ctx, file, diffID)
+		image, err = s.store(layerManifest(s.chain), func(w *layerWriter) error {
+			return of.read(ctx, file, diffID, w.layer)
 		})
 		if err == nil {
 			err = s.keep(image.ID)
@@ -129,26 +130,13 @@ func (s *stack) bring(ctx context.Context, file *os.File, diffID string) (*image
 // keepAttempts is how often bring imports a layer that is removed before bring has kept it.
 const keepAttempts = 3
 
-// store imports an image that write writes, after its manifest.
-func (s *stack) store(ctx context.Context, document []byte, write func(*layerWriter) error) (*images.Image, error) {
-	out, in := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		w := newLayerWriter(in, s.layers)
+// store imports an image that write writes, on top of the layers.
+func (s *stack) store(manifest []byte, write func(*layerWriter) error) (*images.Image, error) {
+	return s.fetcher.Store.Write(manifest, func(image *images.Writer) error {
+		w := newLayerWriter(image, s.layers)
 		defer w.below.Close()
-		err := errors.Join(w.manifest(document), write(w))
-		if err == nil {
-			err = w.tar.Close()
-		}
-		_ = in.CloseWithError(err)
-		written <- err
-	}()
-	image, err := s.fetcher.Store.ImportStream(ctx, out)
-	_ = out.CloseWithError(errors.New("the import has ended")) // the writer ends also if we failed
-	if writeErr := <-written; err == nil && writeErr != nil {
-		err = writeErr
-	}
-	return image, err
+		return write(w)
+	})
 }
 
 func shortDigest(digest string) string {

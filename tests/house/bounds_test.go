@@ -26,7 +26,7 @@ func bounds() map[string]string {
 		"launcher/sources/web.go http.Client{":                   "on a boundedTransport",
 		"launcher/sources/file.go json.NewDecoder(":              "8 MiB, by a LimitedReader; encoding/json goes 10,000 levels deep",
 		"launcher/sources/file.go tar.NewReader(":                "images.Stream: 1,100 times the file and 128 MiB; 1 MiB of each header; maxFiles, maxFolders, MaxSize",
-		"launcher/sources/convert.go tar.NewReader(":             "images.Stream; maxMarks, maxMarkBytes; the import has the limits of images/extract.go",
+		"launcher/sources/read.go tar.NewReader(":                "images.Stream; maxMarks, maxMarkBytes; the import has the limits of images/extract.go",
 
 		// An image's file.
 		"launcher/images/decompress.go gzip.NewReader(":  "a window of 32 KiB; images.Stream",
