@@ -3,6 +3,7 @@ module kurma.io/stager
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/ProtonMail/go-crypto v1.5.2
 	github.com/appc/spec v0.8.11
 	github.com/containernetworking/cni v1.3.1

@@ -75,6 +75,22 @@ func TestImagesAreNamedAsTheirRegistriesDo(t *testing.T) {
 	}
 }
 
+// A registry's mirror is asked, in the folder that the configuration names, and a mistake is one line that names file and key.
+func TestAMirrorHasARegistrysImages(t *testing.T) {
+	h := newHost(t)
+	h.configure(`"registriesDirectory":"certs.d"`)
+	server := newBlobs(t, unseen)
+	server.push("team/web:1", layeredImage(t, "web"))
+	folder := filepath.Join(h.dir, "certs.d/registry.test")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.text("certs.d/registry.test/hosts.toml", `[host."http://`+server.host+`"]`+"\ncapability = []\n")
+	h.refuse(1, filepath.Join(folder, "hosts.toml")+`: unknown key host."http://`+server.host+`".capability`+"\n", "image", "import", "docker://registry.test/team/web:1")
+	h.text("certs.d/registry.test/hosts.toml", `[host."http://`+server.host+`"]`)
+	h.starts("docker://registry.test/team/web:1")
+}
+
 // An image of the store, a file and a pin each have a name before a registry has it.
 func TestTheStoreHasNamesBeforeRegistries(t *testing.T) {
 	h := newHost(t)

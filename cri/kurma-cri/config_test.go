@@ -30,7 +30,7 @@ func TestMissingKeysHaveTheirDefaults(t *testing.T) {
 	want := server.Config{
 		Socket: "/run/kurma-cri/kurma-cri.sock", State: "/var/lib/kurma-cri", StagerImage: names.Image,
 		CgroupDriver: "cgroupfs", NetworkConfigDirectory: "/etc/cni/net.d", NetworkPluginDirectories: []string{"/opt/cni/bin"},
-		StreamAddress: "127.0.0.1:0",
+		StreamAddress: "127.0.0.1:0", RegistriesDirectory: "/etc/kurma/certs.d",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -39,7 +39,7 @@ func TestMissingKeysHaveTheirDefaults(t *testing.T) {
 
 func TestKeysReplaceTheDefaults(t *testing.T) {
 	got, err := read(t, `{"socket": "/a/socket", "state": "/a/state", "stagerImage": "file:///a.aci", "trustedKeys": ["/a.asc"],
-		"trustDirectory": "/a/trust", "insecureRegistries": ["registry:5000"], "cgroupDriver": "systemd",
+		"trustDirectory": "/a/trust", "insecureRegistries": ["registry:5000"], "registriesDirectory": "/etc/containerd/certs.d", "cgroupDriver": "systemd",
 		"networkConfigDirectory": "/a/net.d", "networkPluginDirectories": [], "streamAddress": "10.0.0.1:10010"}`)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestKeysReplaceTheDefaults(t *testing.T) {
 	want := server.Config{
 		Socket: "/a/socket", State: "/a/state", StagerImage: "file:///a.aci", TrustedKeys: []string{"/a.asc"},
 		TrustDirectory: "/a/trust", InsecureRegistries: []string{"registry:5000"}, CgroupDriver: "systemd",
-		NetworkConfigDirectory: "/a/net.d", NetworkPluginDirectories: []string{}, StreamAddress: "10.0.0.1:10010",
+		NetworkConfigDirectory: "/a/net.d", NetworkPluginDirectories: []string{}, StreamAddress: "10.0.0.1:10010", RegistriesDirectory: "/etc/containerd/certs.d",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -25,6 +25,8 @@ type Config struct {
 	TrustDirectory string   `json:"trustDirectory"`
 	// InsecureRegistries lists the registries that may be asked by plain HTTP; those of the loopback device always may.
 	InsecureRegistries []string `json:"insecureRegistries"`
+	// RegistriesDirectory has the registries' mirrors and authorities, as in the launcher's configuration.
+	RegistriesDirectory string `json:"registriesDirectory"`
 	// CgroupDriver is "systemd" or "cgroupfs", as in kubelet's configuration; the default is systemd where systemd runs.
 	CgroupDriver string `json:"cgroupDriver"`
 	// NetworkConfigDirectory is where CNI's configurations are, of which the first by its name is used.
@@ -49,6 +51,7 @@ func (c *Config) Fill() {
 	c.Socket = cmp.Or(c.Socket, "/run/kurma-cri/kurma-cri.sock")
 	c.State = cmp.Or(c.State, "/var/lib/kurma-cri")
 	c.StagerImage = cmp.Or(c.StagerImage, names.Image)
+	c.RegistriesDirectory = cmp.Or(c.RegistriesDirectory, daemon.DefaultRegistries)
 	c.StreamAddress = cmp.Or(c.StreamAddress, "127.0.0.1:0")
 	c.NetworkConfigDirectory = cmp.Or(c.NetworkConfigDirectory, "/etc/cni/net.d")
 	if c.NetworkPluginDirectories == nil {
@@ -68,7 +71,7 @@ func (c *Config) Check() error {
 		return fmt.Errorf("cgroupDriver %q: want %q or %q", c.CgroupDriver, driverSystemd, driverCgroupfs)
 	}
 	for key, paths := range map[string][]string{
-		"socket": {c.Socket}, "state": {c.State},
+		"socket": {c.Socket}, "state": {c.State}, "registriesDirectory": {c.RegistriesDirectory},
 		"networkConfigDirectory": {c.NetworkConfigDirectory}, "networkPluginDirectories": c.NetworkPluginDirectories,
 		"containerNetworksDirectory": slices.DeleteFunc([]string{c.ContainerNetworksDirectory}, isEmpty),
 	} {
@@ -102,5 +105,6 @@ func (c *Config) daemon(stagerConfig []byte) daemon.Config {
 		DefaultStagerConfig:        stagerConfig,
 		TrustedKeys:                c.TrustedKeys,
 		TrustDirectory:             c.TrustDirectory,
+		RegistriesDirectory:        c.RegistriesDirectory,
 	}
 }

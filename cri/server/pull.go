@@ -36,7 +36,8 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	fetcher := &sources.Fetcher{
 		Store: s.images, Cache: s.cacheDir(), MaxSize: daemon.DefaultMaxImage,
-		Insecure: s.config.InsecureRegistries, Keychain: credentials, Name: pulledName, Memory: s.memory,
+		Insecure: s.config.InsecureRegistries, Hosts: s.config.RegistriesDirectory, Keychain: credentials,
+		Name: pulledName, Memory: s.memory,
 	}
 	id, err := s.pull(ctx, fetcher, ref)
 	if err != nil {

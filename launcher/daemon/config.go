@@ -29,6 +29,9 @@ const (
 // DefaultMaxImage is Config.MaxImageSize unless a configuration has another: 16 GiB.
 const DefaultMaxImage = 16 << 30
 
+// DefaultRegistries is Config.RegistriesDirectory where that has no value.
+const DefaultRegistries = "/etc/kurma/certs.d"
+
 // Config is the configuration file: a JSON object, which is also a YAML document, with the
 // keys of Kurma's kurmad.yml. A key that is missing or null has its default. Paths
 // are relative to the file's folder, and in a Config that was not read from a file to the working folder.
@@ -60,6 +63,8 @@ type Config struct {
 	MaxImageSize int64 `json:"maxImageSize"`
 	// InsecureRegistries lists the registries that are asked by HTTP, see sources.Fetcher.
 	InsecureRegistries []string `json:"insecureRegistries"`
+	// RegistriesDirectory is the folder of the registries' mirrors and authorities, Hosts of sources.Fetcher.
+	RegistriesDirectory string `json:"registriesDirectory"`
 	// ImagePins maps names of images to the only ID or version that each of them means.
 	ImagePins map[string]string `json:"imagePins"`
 }
@@ -114,7 +119,7 @@ func (c *Config) parse(data []byte, dir string) error {
 func (c *Config) paths() []*string {
 	all := []*string{
 		&c.PodsDirectory, &c.ImagesDirectory, &c.NetworksDirectory, &c.ContainerNetworksDirectory, &c.TrustDirectory,
-		&c.CacheDirectory, &c.VolumesDirectory,
+		&c.CacheDirectory, &c.VolumesDirectory, &c.RegistriesDirectory,
 	}
 	for i := range c.TrustedKeys {
 		all = append(all, &c.TrustedKeys[i])
@@ -178,6 +183,7 @@ func (c *Config) fill(state string) {
 	c.CacheDirectory = cmp.Or(c.CacheDirectory, filepath.Join(state, "cache"))
 	c.DefaultStagerImage = cmp.Or(c.DefaultStagerImage, names.Image)
 	c.TrustDirectory = cmp.Or(c.TrustDirectory, defaultTrust)
+	c.RegistriesDirectory = cmp.Or(c.RegistriesDirectory, DefaultRegistries)
 	c.ContainerNetworksDirectory = cmp.Or(c.ContainerNetworksDirectory, defaultNetworks)
 	c.MaxImageSize = cmp.Or(c.MaxImageSize, DefaultMaxImage)
 	if _, err := os.Stat(defaultKeyring); err == nil && c.TrustedKeys == nil {

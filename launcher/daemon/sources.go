@@ -23,6 +23,7 @@ func (d *Daemon) fetcher() (*sources.Fetcher, error) {
 		Cache:    d.config.CacheDirectory,
 		MaxSize:  d.config.MaxImageSize,
 		Insecure: d.config.InsecureRegistries,
+		Hosts:    d.config.RegistriesDirectory,
 		Progress: d.progress,
 	}, nil
 }

@@ -25,7 +25,24 @@ func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, e
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.connect(ctx, ref)
+	pull, resolve, err := f.endpoints(ref)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := f.byDigest(ctx, ref, pull, resolve)
+	if err != nil {
+		return nil, err
+	}
+	return firstAnswer(ctx, ref, pull, func(e endpoint) ([]*images.Image, error) {
+		return f.registryAt(ctx, e, asked, reference{cmp.Or(f.Name, ref.Context().Name()), ref.Identifier()}, text)
+	})
+}
+
+// registryAt imports an image from an endpoint. It is called what as says; text is its source.
+func (f *Fetcher) registryAt(
+	ctx context.Context, e endpoint, ref name.Reference, as reference, text string,
+) ([]*images.Image, error) {
+	r, err := f.connect(ctx, e, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +73,7 @@ func (f *Fetcher) registry(ctx context.Context, text string) ([]*images.Image, e
 	if err != nil {
 		return nil, err
 	}
-	return f.assemble(ctx, p, reference{cmp.Or(f.Name, r.Name()), ref.Identifier()})
+	return f.assemble(ctx, p, as)
 }
 
 // download is that of a blob. A registry has one blob of a digest, whatever the repositories are called.
@@ -97,16 +114,11 @@ func (f *Fetcher) Digest(ctx context.Context, text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := f.connect(ctx, ref)
+	_, resolve, err := f.endpoints(ref)
 	if err != nil {
 		return "", err
 	}
-	defer r.client.CloseIdleConnections()
-	if digest, ok := r.headManifest(ctx, ref.Identifier()); ok {
-		return digest, nil
-	}
-	found, _, err := f.getManifest(ctx, r, ref.Identifier())
-	return found.Digest.String(), err
+	return firstAnswer(ctx, ref, resolve, func(e endpoint) (string, error) { return f.digestAt(ctx, e, ref) })
 }
 
 // ofAll returns a function that reports the progress of a layer as that of all layers. They are whole when the last of
@@ -145,21 +157,32 @@ type repository struct {
 	client *http.Client
 }
 
-// connect finds out how the registry of an image is asked, and gets a token for it. The caller closes the client's idle
+// connect finds out how an endpoint is asked for an image, and gets a token for it. The caller closes the client's idle
 // connections.
-func (f *Fetcher) connect(ctx context.Context, ref name.Reference) (*repository, error) {
-	in := ref.Context()
-	auth, err := authn.Resolve(ctx, f.keychain(), in)
+func (f *Fetcher) connect(ctx context.Context, e endpoint, ref name.Reference) (*repository, error) {
+	in, err := e.repositoryAt(ref.Context())
+	if err != nil {
+		return nil, err
+	}
+	auth, err := f.credentials(ctx, e, in)
 	if err != nil {
 		return nil, err
 	}
 	// The library would take plain HTTP also for private addresses and *.local; the transport does not.
 	host := (&url.URL{Host: in.RegistryStr()}).Hostname()
-	base := f.transport(host, isLoopback(host) || slices.Contains(f.Insecure, in.RegistryStr()))
+	plain := e.scheme == "http" || e.scheme == "" && (isLoopback(host) || slices.Contains(f.Insecure, in.RegistryStr()))
+	base := f.transport(host, plain)
+	base.use(e)
+	attempts := 1 // the next endpoint is asked instead
+	if e.last {
+		attempts = cmp.Or(f.attempts, 3)
+	}
 	r := &repository{Repository: in}
 	authorized, err := transport.NewWithContext(ctx, in.Registry, auth, lateChallenge{
-		RoundTripper: transport.NewUserAgent(retrying{base, f.retries(ctx, base)}, "kurma-launcher"),
-		manifest:     func(scheme string) string { return r.address(scheme, "manifests", ref.Identifier()) },
+		RoundTripper: endpointTransport{
+			transport.NewUserAgent(retrying{base, retries(ctx, base, attempts)}, "kurma-launcher"), e, in,
+		},
+		manifest: func(scheme string) string { return r.address(scheme, "manifests", ref.Identifier()) },
 	}, []string{in.Scope(transport.PullScope)})
 	if err != nil {
 		base.CloseIdleConnections()
@@ -193,10 +216,10 @@ func (t retrying) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.again.RoundTrip(request)
 }
 
-// retries returns a transport that tries each request again.
-func (f *Fetcher) retries(ctx context.Context, base http.RoundTripper) http.RoundTripper {
+// retries returns a transport that tries each request so many times.
+func retries(ctx context.Context, base http.RoundTripper, attempts int) http.RoundTripper {
 	return transport.NewRetry(base,
-		transport.WithRetryBackoff(transport.Backoff{Duration: time.Second, Factor: 3, Steps: cmp.Or(f.attempts, 3)}),
+		transport.WithRetryBackoff(transport.Backoff{Duration: time.Second, Factor: 3, Steps: attempts}),
 		transport.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
 		transport.WithRetryPredicate(func(err error) bool {

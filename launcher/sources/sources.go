@@ -62,7 +62,11 @@ type Fetcher struct {
 	// Insecure lists the registries, HOST or HOST:PORT, that are asked by HTTP where they do not answer by TLS. A
 	// registry on the loopback device always is; no other gets a request by HTTP, or a password.
 	Insecure []string
-	// Keychain has the credentials for registries; nil for those of `docker login` and `skopeo login`.
+	// Hosts is the folder of the registries' mirrors and authorities, REGISTRY/hosts.toml in containerd's format; "" for
+	// none.
+	Hosts string
+	// Keychain has the credentials for the registry that an image names, which its mirrors do not get; nil for those of
+	// `docker login` and `skopeo login`, by the names of registries and mirrors.
 	Keychain authn.Keychain
 	// Name is the name that images of registries get; "" for HOST/NAME. With a name, an image has the same ID from each
 	// registry and repository if it is imported by its digest.

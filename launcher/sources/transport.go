@@ -3,6 +3,7 @@ package sources
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,18 @@ func (f *Fetcher) transport(host string, plainHTTP bool) *boundedTransport {
 	return &boundedTransport{
 		near: newTransport(nil), far: newTransport(refuseLocal), host: host, plainHTTP: plainHTTP,
 		pace: cmp.Or(f.pace, minimumPace()),
+	}
+}
+
+// use has the requests use an endpoint's settings. Other hosts are known by its authorities too, but none of them sees
+// its certificates, or remains unverified.
+func (t *boundedTransport) use(e endpoint) {
+	if e.timeout > 0 {
+		t.near.DialContext = (&net.Dialer{Timeout: e.timeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	if e.tls != nil {
+		t.near.TLSClientConfig = e.tls
+		t.far.TLSClientConfig = &tls.Config{RootCAs: e.tls.RootCAs}
 	}
 }
 
