@@ -156,7 +156,7 @@ func recordOf(sandbox records.Sandbox, c *runtimeapi.ContainerConfig, facts tran
 	for _, m := range c.GetMounts() {
 		if m.GetImage() != nil { // another mount, which is refused later, may be at the same path
 			image := facts.Images[m.GetContainerPath()]
-			m.Image.ImageRef = image.Ref
+			m.Image.ImageRef = image.ID // as PullImage has returned it
 			record.MountedImages = append(record.MountedImages, image.ID)
 		}
 		record.Mounts = append(record.Mounts, encode(m))

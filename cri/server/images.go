@@ -237,21 +237,25 @@ func (s *Server) checkUnused(id string) error {
 	return nil
 }
 
-// ImageFsInfo implements the CRI: the images' bytes, as they were counted when the images were imported. Images and
-// containers are in one file system.
+// ownInodes are those of an image's folder in the store and of its record.
+const ownInodes = 2
+
+// ImageFsInfo implements the CRI: the images' bytes and inodes, as they were counted when the images were imported.
+// Images and containers are in one file system.
 func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	all, err := s.images.List()
 	if err != nil {
 		return nil, err
 	}
-	var used uint64
+	var used, inodes uint64
 	for _, image := range all {
 		used += uint64(image.Record.Size)
+		inodes += uint64(image.Record.Inodes) + ownInodes
 	}
 	one := []*runtimeapi.FilesystemUsage{{
 		Timestamp: time.Now().UnixNano(),
 		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: s.config.State},
-		UsedBytes: &runtimeapi.UInt64Value{Value: used},
+		UsedBytes: &runtimeapi.UInt64Value{Value: used}, InodesUsed: &runtimeapi.UInt64Value{Value: inodes},
 	}}
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: one, ContainerFilesystems: one}, nil
 }

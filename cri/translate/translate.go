@@ -52,7 +52,6 @@ type Account struct {
 // MountedImage is an image that is mounted on the host.
 type MountedImage struct {
 	ID     string
-	Ref    string // HOST/NAME@DIGEST, or the ID of an image that was not pulled
 	Source string // its root folder, or what the mount's sub-path names in it
 }
 

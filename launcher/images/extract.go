@@ -46,7 +46,7 @@ func extract(dir string, in *Stream) (id string, record Record, err error) {
 	if err != nil {
 		return "", Record{}, err
 	}
-	return archive.ID(), Record{Size: x.size, Unmarked: !archive.Marked()}, nil
+	return archive.ID(), Record{Size: x.size, Inodes: x.inodes(), Unmarked: !archive.Marked()}, nil
 }
 
 func newExtractor(dir string) (*extractor, error) {
@@ -83,12 +83,16 @@ type extractor struct {
 	free   int64 // free bytes of the store's file system at the start
 	size   int64 // bytes of files so far
 
+	links          int // names of files that have another
 	entries, names int // how many more entries and bytes of folder names are allowed
 
 	manifest, rootfs bool // seen
 
 	folders map[string]fileTimes // set last, because changes in a folder change its times
 }
+
+// inodes returns how many the entries so far have.
+func (x *extractor) inodes() int64 { return int64(maxEntries - x.entries - x.links) }
 
 // all extracts all entries of an archive, which it returns.
 func (x *extractor) all(in *Stream) (*build.Archive, error) {

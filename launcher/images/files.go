@@ -126,6 +126,7 @@ func (x *extractor) hardLink(header *tar.Header, name string) error {
 	if err := unix.Linkat(from, path.Base(inside), to, path.Base(name), 0); err != nil {
 		return fmt.Errorf("hard link to %q: %w", shorten(header.Linkname), err)
 	}
+	x.links++
 	return nil
 }
 

@@ -76,6 +76,8 @@ func (i *Image) Rootfs() string { return filepath.Join(i.Dir, rootfsDir) }
 type Record struct {
 	Imported time.Time `json:"imported"`
 	Size     int64     `json:"size"` // bytes of the files' content
+	// Inodes are those of the archive's files and folders; 0 for an image of a version that did not count them.
+	Inodes int64 `json:"inodes,omitempty"`
 
 	// Unmarked says that the archive had no end marker, see build.Archive.
 	Unmarked bool `json:"unmarked,omitempty"`

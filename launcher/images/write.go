@@ -54,7 +54,7 @@ func writeImage(dir string, archive io.Writer, manifest []byte, write func(*Writ
 	if err == nil {
 		err = errors.Join(x.check(), w.archive.Close(), x.finish())
 	}
-	return Record{Imported: time.Now().UTC(), Size: x.size}, err
+	return Record{Imported: time.Now().UTC(), Size: x.size, Inodes: x.inodes()}, err
 }
 
 // Entry writes an entry of the image's archive, whose name begins with rootfs. Of a file, content has the size that the
