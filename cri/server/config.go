@@ -27,6 +27,9 @@ type Config struct {
 	InsecureRegistries []string `json:"insecureRegistries"`
 	// RegistriesDirectory has the registries' mirrors and authorities, as in the launcher's configuration.
 	RegistriesDirectory string `json:"registriesDirectory"`
+	// MetricsAddress is where the server serves /metrics, a loopback address with a port, or unix:// and the path of a
+	// socket; "" for nowhere.
+	MetricsAddress string `json:"metricsAddress"`
 	// CgroupDriver is "systemd" or "cgroupfs", as in kubelet's configuration; the default is systemd where systemd runs.
 	CgroupDriver string `json:"cgroupDriver"`
 	// NetworkConfigDirectory is where CNI's configurations are, of which the first by its name is used.
@@ -80,6 +83,9 @@ func (c *Config) Check() error {
 				return fmt.Errorf("%s %q: want an absolute path", key, path)
 			}
 		}
+	}
+	if err := checkMetricsAddress(c.MetricsAddress); err != nil {
+		return err
 	}
 	if _, _, err := net.SplitHostPort(c.StreamAddress); err != nil {
 		return fmt.Errorf("streamAddress %q: want HOST:PORT", c.StreamAddress)

@@ -54,6 +54,7 @@ func (s *Server) StartContainer(
 		record.StartError, record.Failed = oneLine(err), time.Now()
 		return nil, errors.Join(err, s.records.WriteContainer(record))
 	}
+	s.tally.start(record.Attempt)
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.SandboxID))
 	return &runtimeapi.StartContainerResponse{}, nil
 }

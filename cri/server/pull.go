@@ -41,6 +41,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	id, err := s.pull(ctx, fetcher, ref)
 	if err != nil {
+		s.tally.pull(pullFailed)
 		return nil, fmt.Errorf("pull %s: %w", text, err)
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: id}, nil
@@ -54,6 +55,9 @@ func (s *Server) pull(ctx context.Context, fetcher *sources.Fetcher, ref imagein
 		return "", err
 	}
 	if id, err := s.nameStored(ref, digest); id != "" || err != nil {
+		if err == nil {
+			s.tally.pull(pulledUnchanged)
+		}
 		return id, err
 	}
 	release, err := s.images.Importing() // the image is no leftover of a pull until the index has it
@@ -65,7 +69,11 @@ func (s *Server) pull(ctx context.Context, fetcher *sources.Fetcher, ref imagein
 	if err != nil {
 		return "", err
 	}
-	return image.ID, s.index.Add(image.ID, ref, digest)
+	if err := s.index.Add(image.ID, ref, digest); err != nil {
+		return "", err
+	}
+	s.tally.pull(pulledAnew)
+	return image.ID, nil
 }
 
 // nameStored adds a reference to the image that was pulled from the repository by that digest, and returns the image's

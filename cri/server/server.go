@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
 	"kurma.io/stager/cri/imageindex"
 	"kurma.io/stager/cri/records"
@@ -47,6 +48,8 @@ type Server struct {
 	events    subscribers
 	ends      ends
 	disk      diskUsages
+	tally     tally
+	scrapes   sync.Mutex      // held while one is answered
 	memory    *sources.Memory // of pulls
 	appArmor  sync.Once       // its warning
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
@@ -88,6 +91,11 @@ func Run(ctx context.Context, config Config, version string) error {
 		return err
 	}
 	defer stopStreams()
+	stopMetrics, err := s.serveMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	server := newServer(s)
 	go s.watch(ctx)
 	go s.removeLeftovers(ctx, left) // beside serving: kubelet waits for the socket
@@ -100,7 +108,7 @@ func Run(ctx context.Context, config Config, version string) error {
 
 func newServer(s *Server) *grpc.Server {
 	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(reportUnary), grpc.ChainStreamInterceptor(reportStream),
+		grpc.ChainUnaryInterceptor(s.reportUnary), grpc.ChainStreamInterceptor(s.reportStream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxCallHeaders), grpc.MaxConcurrentStreams(maxCalls))
 	runtimeapi.RegisterRuntimeServiceServer(server, s)
@@ -210,18 +218,29 @@ func report(method string, err error) error {
 	return err
 }
 
-func reportUnary(
+func (s *Server) reportUnary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (response any, err error) {
-	defer func() { err = report(info.FullMethod, contain(recover(), err)) }()
+	begun := time.Now()
+	defer func() {
+		err = s.reported(info.FullMethod, contain(recover(), err))
+		s.tally.took(filepath.Base(info.FullMethod), time.Since(begun))
+	}()
 	return next(ctx, request)
 }
 
-func reportStream(
+func (s *Server) reportStream(
 	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) (err error) {
-	defer func() { err = report(info.FullMethod, contain(recover(), err)) }()
+	defer func() { err = s.reported(info.FullMethod, contain(recover(), err)) }()
 	return next(server, stream)
+}
+
+// reported reports and counts a call.
+func (s *Server) reported(method string, err error) error {
+	err = report(method, err)
+	s.tally.call(filepath.Base(method), status.Code(err).String())
+	return err
 }
 
 // contain returns the error of a call, or an error for its panic: the server has other calls, and a pod's author could

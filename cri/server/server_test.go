@@ -62,9 +62,9 @@ func TestAPanicEndsOnlyItsCall(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	_, unary := reportUnary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/runtime/Call"},
+	_, unary := new(Server).reportUnary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/runtime/Call"},
 		func(context.Context, any) (any, error) { panic("oh") })
-	stream := reportStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/runtime/Stream"},
+	stream := new(Server).reportStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/runtime/Stream"},
 		func(any, grpc.ServerStream) error { panic("oh") })
 	for _, err := range []error{unary, stream} {
 		if status.Code(err) != codes.Internal || !strings.HasSuffix(err.Error(), ": oh") {

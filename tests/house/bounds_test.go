@@ -49,6 +49,7 @@ func bounds() map[string]string {
 		// The servers of kurma-cri, for kubelet and for streams.
 		"cri/server/server.go grpc.NewServer(":    "a socket of root's; 16 MiB of a message, 64 KiB of headers, 1,000 calls of a connection",
 		"cri/server/connections.go http.Server{":  "strangersLimit to the first token, maxHeader, maxStrangers connections",
+		"cri/server/scrape.go http.Server{":       "strangersLimit, maxHeader, maxStrangers connections, one answer at a time",
 		"cri/kurma-cri/status.go grpc.NewClient(": "one call of the server on this machine, with its context's limit; 4 MiB of a message",
 
 		// Texts that are in memory.
