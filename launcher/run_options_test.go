@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,13 +60,36 @@ func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 		"/x:/y:ro:more": "want VOLUME:/TARGET[:ro], /PATH:/TARGET[:ro]",
 		"x":             "or NAME=/PATH",
 		"x=y":           "or NAME=/PATH",
-		"./x:/y":        `"./x" is neither an absolute path nor the name of a volume`,
+		"x/z:/y":        `"x/z" is neither a path, which begins with / or ./, nor the name of a volume`,
+		".x:/y":         `".x" is neither`,
 		":/y":           `"" is neither`,
 		"x:y":           "want VOLUME:/TARGET[:ro]",
 	} {
 		if err := v.add(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// A shell's paths are relative and have links, such as /var/run; a manifest's have neither.
+func TestVolumesArePathsOfTheShell(t *testing.T) {
+	dir := must(filepath.EvalSymlinks(t.TempDir()))
+	t.Chdir(dir)
+	if err := errors.Join(os.Mkdir("real", 0o755), os.Symlink("real", "link")); err != nil {
+		t.Fatal(err)
+	}
+	var v volumeFlags
+	for text, want := range map[string]string{
+		".:/a": dir, "..:/b": filepath.Dir(dir), "./real:/c": dir + "/real", "link/../real/x:/d": "",
+		"./link:/e": dir + "/real", dir + "/link/:/f": dir + "/real", "./link/missing:/g": dir + "/link/missing",
+	} {
+		v.mounts = nil
+		if err := v.add(text); (err == nil) != (want != "") || err == nil && v.mounts[0].Source != want {
+			t.Errorf("%s: %v, %v; want source %q", text, v.mounts, err, want)
+		}
+	}
+	if err := v.add("data=./link"); err != nil || v.named["data"] != dir+"/real" {
+		t.Errorf("data is %q, %v", v.named["data"], err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -31,7 +32,7 @@ func (v *volumeFlags) add(text string) error {
 		return v.addMount(text)
 	}
 	name, source, _ := strings.Cut(text, "=")
-	if name == "" || !strings.HasPrefix(source, "/") {
+	if name == "" || !isPath(source) {
 		return errWantVolume
 	}
 	if _, err := types.NewACName(name); err != nil {
@@ -43,8 +44,28 @@ func (v *volumeFlags) add(text string) error {
 	if v.named == nil {
 		v.named = make(map[string]string)
 	}
-	v.named[name] = source
+	v.named[name] = hostPath(source)
 	return nil
+}
+
+// isPath says whether a source is a path of the host, absolute or relative, and not the name of a volume.
+func isPath(source string) bool {
+	first, _, _ := strings.Cut(source, "/")
+	return first == "" && source != "" || first == "." || first == ".."
+}
+
+// hostPath returns the absolute path of a path that isPath, without symbolic links: a manifest has no other. The start
+// reports what is wrong with a path that has none.
+func hostPath(source string) string {
+	abs, err := filepath.Abs(source)
+	if err != nil {
+		return source
+	}
+	found, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return abs
+	}
+	return found
 }
 
 // addMount reads VOLUME:/TARGET[:ro] or /PATH:/TARGET[:ro].
@@ -55,12 +76,13 @@ func (v *volumeFlags) addMount(text string) error {
 	}
 	m := podplan.Mount{Target: path.Clean(parts[1])}
 	switch {
-	case path.IsAbs(parts[0]):
-		m.Source = parts[0]
+	case isPath(parts[0]):
+		m.Source = hostPath(parts[0])
 	case podplan.IsName(parts[0]):
 		m.Volume = parts[0]
 	default:
-		return fmt.Errorf("%s is neither an absolute path nor the name of a volume: %w", quoted(parts[0]), podplan.ErrName)
+		return fmt.Errorf("%s is neither a path, which begins with / or ./, nor the name of a volume: %w",
+			quoted(parts[0]), podplan.ErrName)
 	}
 	if len(parts) == 3 {
 		switch parts[2] {
