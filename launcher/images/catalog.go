@@ -42,8 +42,8 @@ func (c *Catalog) Warnings() []string { return c.warnings }
 func (c *Catalog) Get(id string) (*Image, error) { return c.store.Get(id) }
 
 // FindID returns the ID of the image that a person means: by a complete ID, by the
-// unique start of one, with or without "sha512-", or by NAME[:VERSION]. If ref is an ID or its
-// start, the image may be damaged.
+// unique start of one, with or without "sha512-", or by NAME[:VERSION]. Where no image has the name, it may be Docker's
+// short one: redis for docker.io/library/redis. If ref is an ID or its start, the image may be damaged.
 func (c *Catalog) FindID(ref string) (string, error) {
 	if isID(ref) {
 		return ref, nil
@@ -61,6 +61,9 @@ func (c *Catalog) FindID(ref string) (string, error) {
 			return id, err
 		}
 	}
+	if whole := wholeName(ref); errors.Is(err, ErrNotFound) && whole != "" {
+		image, err = c.choose(sound, nameOf(whole), versionOf(whole))
+	}
 	if err != nil {
 		return "", hintAtDamaged(damaged, fmt.Errorf("%w: %q", err, ref))
 	}
@@ -71,6 +74,17 @@ func (c *Catalog) FindID(ref string) (string, error) {
 func isBareID(ref string) bool {
 	const shortest = 4
 	return len(ref) >= shortest && strings.Trim(ref, "0123456789abcdef") == ""
+}
+
+// wholeName returns the reference that Docker's short one stands for, or "" if ref names a host.
+func wholeName(ref string) string {
+	switch host, _, more := strings.Cut(ref, "/"); {
+	case !more:
+		return "docker.io/library/" + ref
+	case strings.Contains(host, ".") || strings.Contains(host, ":") || host == "localhost":
+		return ""
+	}
+	return "docker.io/" + ref
 }
 
 func nameOf(ref string) string {

@@ -664,6 +664,38 @@ func TestImagesAreFoundAndRemoved(t *testing.T) {
 	s.checkOnly(t, ids["2"])
 }
 
+// People name an image of Docker's registry as Docker prints it; an image of that very name comes first.
+func TestShortNamesAreDockers(t *testing.T) {
+	s := newStore(t)
+	ids := map[string]string{}
+	add := func(name string) {
+		t.Helper()
+		image, err := s.importData(t, archive(t, strings.Replace(testManifest, "example.com/a", name, 1), dir("rootfs")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[name] = image.ID
+	}
+	find := func(ref, want string) {
+		t.Helper()
+		if id, err := s.Catalog(signing.KeyRing{}, nil).FindID(ref); id != ids[want] || (want == "") != errors.Is(err, ErrNotFound) {
+			t.Errorf("FindID(%q) = %q, %v; want %q", ref, id, err, want)
+		}
+	}
+	add("docker.io/library/redis")
+	add("docker.io/team/app")
+	add("docker.io/example.com/a")
+	find("redis", "docker.io/library/redis")
+	find("redis:1", "docker.io/library/redis")
+	find("team/app:1", "docker.io/team/app")
+	for _, ref := range []string{"redis:2", "redi", "app", "example.com/a", "localhost/redis", "", ":1"} {
+		find(ref, "")
+	}
+	add("redis")
+	find("redis", "redis")
+	find("redis:2", "")
+}
+
 func unused() error { return nil }
 
 // removeOne removes an image unless check returns an error.

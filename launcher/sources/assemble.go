@@ -155,6 +155,6 @@ func (s *stack) top(config *v1.ConfigFile, r reference) (*images.Image, error) {
 		return nil, err
 	}
 	return s.store(document, func(w *layerWriter) error {
-		return errors.Join(w.folder("."), w.missingFolder(config.Config.WorkingDir))
+		return errors.Join(w.folder("."), w.missingFolder(workingDirectory(config.Config)))
 	})
 }

@@ -109,20 +109,31 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 // appOf returns the app of an image that says what to execute. layers have its users.
 func appOf(c v1.Config, layers []*images.Image) (*app, error) {
 	a := &app{
-		Exec: slices.Concat(c.Entrypoint, c.Cmd), WorkingDirectory: c.WorkingDir, MountPoints: mountPoints(c.Volumes),
+		Exec: slices.Concat(c.Entrypoint, c.Cmd), WorkingDirectory: workingDirectory(c),
+		MountPoints: mountPoints(c.Volumes),
 	}
 	var err error
 	if a.Ports, err = ports(c.ExposedPorts); err != nil {
 		return nil, err
 	}
 	for _, variable := range c.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		a.set(name, value)
+		if name, value, _ := strings.Cut(variable, "="); name != "" { // which no program can ask for
+			a.set(name, value)
+		}
 	}
 	if err := a.lookUpUser(c.User, layers); err != nil {
 		return nil, fmt.Errorf("user %q: %w", c.User, err)
 	}
 	return a, nil
+}
+
+// workingDirectory returns the absolute path of the working directory, which Docker looks up from the root, or "" for
+// none.
+func workingDirectory(c v1.Config) string {
+	if c.WorkingDir == "" {
+		return ""
+	}
+	return path.Join("/", c.WorkingDir)
 }
 
 // annotateExec notes which part of exec is the entry point and which the command, as docker2aci

@@ -45,6 +45,18 @@ func TestAVolumeInAnotherIsNoMountPoint(t *testing.T) {
 	}
 }
 
+// What no program can ask for or no manifest may have does not keep an image from its use.
+func TestAnOddConfigurationIsRead(t *testing.T) {
+	a, err := appOf(v1.Config{Env: []string{"=x", "NONE", "A=1", "A=b=c", ""}, WorkingDir: "srv/../x"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []images.NameValue{{Name: "NONE"}, {Name: "A", Value: "b=c"}}
+	if diff := cmp.Diff(want, a.Environment); diff != "" || a.WorkingDirectory != "/x" {
+		t.Error(diff, a.WorkingDirectory)
+	}
+}
+
 // An image's user is looked up where the app would look. A number needs no file, but a file that cannot be read may list
 // it.
 func TestUsersAreThoseOfTheImagesFiles(t *testing.T) {
