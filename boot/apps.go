@@ -2,12 +2,13 @@ package boot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"kurma.io/stager/boot/activation"
@@ -34,16 +35,18 @@ func assembleApps(_ context.Context, p *Pod) error {
 
 // assembleApp prepares the pod's nth app.
 func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
-	writer, err := openLog(p.Plan.Config.Log, app.Name, p.Log.With("app", app.Name))
-	if err != nil {
-		return supervisor.App{}, fmt.Errorf("open log: %w", err)
+	writer := &reopenedLog{open: func() (appLog, error) {
+		return openLog(p.Plan.Config.Log, app.Name, p.Log.With("app", app.Name))
+	}}
+	if err := writer.Open(); err != nil {
+		return supervisor.App{}, err
 	}
-	ended := sync.OnceFunc(func() { p.endApp(app.Name, writer) })
+	ended := func() { p.endApp(app.Name, writer) }
 	p.Undo(func() error { ended(); return nil })
 	stdio := p.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
 		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin, StdinOnce: app.StdinOnce, StopSignal: app.StopSignal,
-		Ended: ended,
+		Ended: ended, Again: func() error { return p.startAgain(app.Name, writer) },
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
 		Stdout: p.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),
 		Stderr: p.journal.Tee(app.Name, journal.Error, logStream{writer, crilog.Stderr}),
@@ -69,11 +72,48 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	return assembled, nil
 }
 
-// appLog is where an app's output goes: a *crilog.Writer or a *crilog.File.
+// appLog is where an app's output goes: a *crilog.Writer or a *crilog.File, which take nothing after Close. Close may
+// be called more than once.
 type appLog interface {
 	Append(crilog.Stream, []byte)
 	EndLines()
 	Close() error
+}
+
+// reopenedLog is the log of an app that may be started again after its log was closed.
+type reopenedLog struct {
+	open   func() (appLog, error)
+	appLog atomic.Pointer[appLog] // the latest
+}
+
+// Open opens the log. After an error it is as it was.
+func (l *reopenedLog) Open() error {
+	opened, err := l.open()
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	l.appLog.Store(&opened)
+	return nil
+}
+
+// Append implements appLog.
+func (l *reopenedLog) Append(stream crilog.Stream, chunk []byte) {
+	(*l.appLog.Load()).Append(stream, chunk)
+}
+
+// EndLines implements appLog.
+func (l *reopenedLog) EndLines() { (*l.appLog.Load()).EndLines() }
+
+// Close implements appLog.
+func (l *reopenedLog) Close() error { return (*l.appLog.Load()).Close() }
+
+// startAgain opens what endApp has closed, for an app that is started again after it has ended for good.
+func (p *Pod) startAgain(app string, log *reopenedLog) error {
+	stdio := p.Inherited.Stdio[app]
+	if stdio != [3]*os.File{} || len(p.sockets[app]) > 0 {
+		return errors.New("its sockets, or the files of its output, were closed when it ended")
+	}
+	return soon(log.Open)
 }
 
 func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) {

@@ -72,7 +72,7 @@ func exit(name string, code int, err error) error {
 	return nil
 }
 
-// oneApp returns the argument of run and attach.
+// oneApp returns the argument of run, attach and restart.
 func oneApp(args []string) (string, error) {
 	if len(args) != 1 || args[0] == "" {
 		return "", fmt.Errorf("want one argument, the app's name, have %d", len(args))

@@ -25,6 +25,7 @@ package callins
 //	call       descriptors                     replies, in order
 //	run        settings, streams               started, exit
 //	attach     none                            streams, exit or dropped
+//	restart    none                            exit
 //	another    none                            process (for each number that its handler needs), document
 //	any                                        error, in place of the next one, is the last one
 //
@@ -35,7 +36,7 @@ package callins
 //	document   a sealed memfd                  JSON, numbers of processes are the caller's
 //	started    none                            the command runs
 //	streams    stdout[, stderr][, stdin]       attached; "stderr" and "stdin" say which follow
-//	exit       none                            the command or app ended, with "code"
+//	exit       none                            the command or app ended, with "code"; of restart: the app runs
 //	dropped    none                            the caller did not read and has been detached
 //	error      none                            "message", and "code" for the caller to exit with
 //
@@ -59,12 +60,13 @@ const (
 )
 
 // The requests of this package's call-ins, for Server.Handlers. The handlers are
-// serveStatus, serveIsolators, serveRun and serveAttach.
+// serveStatus, serveIsolators, serveRun, serveAttach and serveRestart.
 const (
 	requestStatus    = "status"
 	requestIsolators = "isolators" // of status --isolators
 	requestRun       = "run"
 	requestAttach    = "attach"
+	requestRestart   = "restart"
 )
 
 // request opens a connection. Width, Height and Term are the caller's terminal, for
@@ -72,7 +74,7 @@ const (
 type request struct {
 	Version int      `json:"version"`
 	Call    string   `json:"call"`
-	App     string   `json:"app,omitempty"`   // run, attach
+	App     string   `json:"app,omitempty"`   // run, attach, restart
 	Args    []string `json:"args,omitempty"`  // of a document
 	Input   bool     `json:"input,omitempty"` // attach: the caller's stdin is not the null device
 	NoOut   bool     `json:"noOut,omitempty"` // attach: the caller's stdout is the null device

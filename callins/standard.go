@@ -12,7 +12,7 @@ import (
 	"kurma.io/stager/supervisor"
 )
 
-// CallIns returns the callers' side of the standard call-ins, status, logs, run and attach, by
+// CallIns returns the callers' side of the standard call-ins, status, logs, run, attach and restart, by
 // the names that package names gives them. The map is the caller's, which may add rows.
 func CallIns() map[string]CallIn {
 	return map[string]CallIn{
@@ -20,6 +20,8 @@ func CallIns() map[string]CallIn {
 		names.Logs:   LogsFrom(names.LogDir),
 		names.Run:    callRun,
 		names.Attach: callAttach,
+
+		names.Restart: callRestart,
 	}
 }
 
@@ -35,6 +37,7 @@ func Handlers[Fates any](
 		requestIsolators: serveIsolators(isolators),
 		requestRun:       serveRun(pod, env),
 		requestAttach:    func(ctx context.Context, call *Call) error { return serveAttach(ctx, pod, call) },
+		requestRestart:   serveRestart(pod),
 	}
 }
 

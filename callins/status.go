@@ -51,7 +51,7 @@ func serveStatus(pod *supervisor.Pod) Handler {
 		for _, app := range pod.Status() {
 			state, err := stateOf(ctx, call, app)
 			if errors.Is(err, unix.ESRCH) {
-				state, err = appState{Ending: true}, nil // it has ended since
+				state.PID, state.Ending, err = 0, true, nil // it has ended since
 			}
 			if err != nil {
 				return nil, err
@@ -83,12 +83,20 @@ type appState struct {
 	Ending     bool   `json:"ending,omitempty"` // its process has ended, its exit or last output is not known yet
 	ExitCode   *int   `json:"exitCode,omitempty"`
 	ExitReason string `json:"exitReason,omitempty"`
+	Restarting bool   `json:"restarting,omitempty"` // it has ended, and will be started again
+	Restarts   int    `json:"restarts,omitempty"`   // runs after the first
+	LastCode   *int   `json:"lastExitCode,omitempty"`
+	LastReason string `json:"lastExitReason,omitempty"` // of the run before the latest
 }
 
 // stateOf returns an app's state as the caller sees it. The PID is 0, and left out, if
 // the caller's PID namespace does not have the process. The error wraps ESRCH if
 // the process has gone.
 func stateOf(ctx context.Context, call *Call, app supervisor.AppStatus) (state appState, err error) {
+	state.Restarts, state.Restarting = app.Restarts, app.State == supervisor.StateRestarting
+	if app.Last != nil {
+		state.LastCode, state.LastReason = &app.Last.Code, app.Last.Reason
+	}
 	switch {
 	case app.PID > 0:
 		state.PID, err = call.Process(ctx, app.PID)

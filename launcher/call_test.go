@@ -28,7 +28,7 @@ func TestCallRefusesWrongArguments(t *testing.T) {
 		code int
 		want string
 	}{
-		{"call p none", 1, `launcher: the stager of pod "p" has no call-in "none"; known call-ins: attach, broken, extra, logs, run, status`},
+		{"call p none", 1, `launcher: the stager of pod "p" has no call-in "none"; known call-ins: attach, broken, extra, logs, restart, run, status`},
 		{"call p broken", 1, `launcher: execute /opt/stager/broken in pod "p": no such file or directory`},
 		{"call q extra", 1, `launcher: no such pod: "q"; launcher ps --all lists the pods`},
 		{"call p", 2, "launcher: call: want POD NAME [ARGS…]"},

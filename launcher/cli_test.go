@@ -174,11 +174,14 @@ func TestCompletionKnowsPodsAppsAndImages(t *testing.T) {
 		t.Errorf("bash: %v\n%s", err, out)
 	}
 	for args, want := range map[string]string{
-		"logs ":     "p\trunning\n",
-		"logs p ":   "one\n",
-		"stop ":     "p\trunning\n",
-		"image rm ": "example.com/one\t",
-		"run ":      "example.com/one\t",
+		"logs ":    "p\trunning\n",
+		"logs p ":  "one\n",
+		"restart ": "p\trunning\n",
+
+		"restart p/": "p/one\n",
+		"stop ":      "p\trunning\n",
+		"image rm ":  "example.com/one\t",
+		"run ":       "example.com/one\t",
 	} {
 		words := strings.Split(args, " ")
 		if out := h.run(append([]string{"__complete"}, words...)...); !strings.Contains(out, want) {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"math"
+	"strings"
+
 	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
@@ -57,6 +60,28 @@ func (c *cli) completePods(count int, apps bool) completer {
 		}
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completePodsAndApps proposes pods, and after POD/ the pod's apps.
+func (c *cli) completePodsAndApps(
+	cmd *cobra.Command, args []string, word string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
+	name, _, isApp := strings.Cut(word, "/")
+	if !isApp {
+		return c.completePods(math.MaxInt, false)(cmd, args, word)
+	}
+	if c.begin() != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	pod, err := c.daemon.FindPod(name)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var found []cobra.Completion
+	for _, app := range daemon.AppNames(pod) {
+		found = append(found, name+"/"+app)
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeImages proposes the names of images, and with files also files, for the next

@@ -57,6 +57,12 @@ func stateText(info daemon.PodInfo) string {
 	if info.Reason != "" {
 		text += ", " + reasonText(info.Reason)
 	}
+	switch {
+	case info.Restarts == 1:
+		text += ", 1 restart"
+	case info.Restarts > 1:
+		text += fmt.Sprintf(", %d restarts", info.Restarts)
+	}
 	if info.DisconnectError != "" {
 		text += ", still connected"
 	}

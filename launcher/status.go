@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/pods"
@@ -15,7 +16,8 @@ func statusCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status POD  |  status --isolators POD [APP]",
 		Short: "show the apps of a pod",
-		Long: `status shows the state of a pod's apps. With --isolators it prints whether each isolator of an app is
+		Long: `status shows the state of a pod's apps, how often each was restarted, and how its latest run has ended, or
+while it runs the run before. With --isolators it prints whether each isolator of an app is
 enforced, changed or ignored.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.status(cmd.Context(), args, isolators) },
@@ -65,23 +67,49 @@ func (c *cli) isolators(ctx context.Context, pod *pods.Pod, names []string) erro
 }
 
 func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error {
-	out := c.table("APP", "STATE", "PID", "EXIT", "REASON")
+	out := c.table("APP", "STATE", "PID", "RESTARTS", "EXIT", "REASON")
 	for _, name := range daemon.AppNames(pod) {
 		a := apps[name]
-		switch {
-		case a.Exited && a.Code == nil && pod.Killed():
-			out.row(name, "exited", "-", "?", "ended with the stager")
-		case a.Exited && a.Code == nil:
-			out.row(name, "exited", "-", "?", "last state not kept")
-		case a.Exited:
-			out.row(name, "exited", "-", *a.Code, reasonText(a.Reason))
-		case a.Ending:
-			out.row(name, "ending", "-", "-", "-")
-		case a.PID == 0:
-			out.row(name, "starting", "-", "-", "-")
-		default:
-			out.row(name, "running", a.PID, "-", "-")
-		}
+		code, reason := exitText(pod, a)
+		out.row(name, appText(a), orDash(a.PID), a.Restarts, code, reason)
 	}
 	return out.flush()
+}
+
+// appText is the state of an app.
+func appText(a daemon.AppStatus) string {
+	switch {
+	case a.Restarting:
+		return "restarting"
+	case a.Exited:
+		return "exited"
+	case a.Ending:
+		return "ending"
+	case a.PID == 0:
+		return "starting"
+	}
+	return "running"
+}
+
+// exitText is how an app's latest run has ended, or while it runs the run before.
+func exitText(pod *pods.Pod, a daemon.AppStatus) (code, reason string) {
+	switch {
+	case a.Exited && a.Code == nil && pod.Killed():
+		return "?", "ended with the stager"
+	case a.Exited && a.Code == nil:
+		return "?", "last state not kept"
+	case !a.Exited:
+		a.Code, a.Reason = a.LastCode, a.LastReason
+	}
+	if a.Code == nil {
+		return "-", "-"
+	}
+	return strconv.Itoa(*a.Code), reasonText(a.Reason)
+}
+
+func orDash(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return strconv.Itoa(pid)
 }

@@ -61,19 +61,20 @@ const (
 )
 
 // The call-ins: the names under which a daemon executes the program in
-// CallInDir, which the Kurma Stager Specification fixes.
+// CallInDir, which the Kurma Stager Specification fixes, but for Restart.
 const (
 	CallInDir = "/opt/stager"
 
-	Attach = "attach"
-	Logs   = "logs"
-	Run    = "run"
-	Status = "status"
+	Attach  = "attach"
+	Logs    = "logs"
+	Restart = "restart"
+	Run     = "run"
+	Status  = "status"
 )
 
 // CallIns returns the names of all call-ins, sorted. The image has a link
 // CallInDir/NAME to the program for each.
-func CallIns() []string { return []string{Attach, Logs, Run, Status} }
+func CallIns() []string { return []string{Attach, Logs, Restart, Run, Status} }
 
 // Made from the names above.
 const (

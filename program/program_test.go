@@ -63,8 +63,8 @@ func TestTheNameSelectsThePart(t *testing.T) {
 		{"/opt/stager/status", 0, "own status []\n"},
 		{"/stager --version", 0, names.Program + " 1.2.3\n"},
 		{"worker 1", 5, "worker [\"1\"]\n"},
-		{"/stager worker 1", 1, "unknown call-in \"worker\", want one of attach, hello, logs, run, status\n"},
-		{"/opt/stager/other", 1, "called as \"/opt/stager/other\", want stager or a call-in: attach, hello, logs, run, status\n"},
+		{"/stager worker 1", 1, "unknown call-in \"worker\", want one of attach, hello, logs, restart, run, status\n"},
+		{"/opt/stager/other", 1, "called as \"/opt/stager/other\", want stager or a call-in: attach, hello, logs, restart, run, status\n"},
 		{"/opt/stager/other app", 1, "unknown call-in \"app\""},
 		{"/opt/stager/logs", 1, "logs: "},
 	} {

@@ -45,6 +45,11 @@ type App struct {
 	// the app becomes StateExited only after it.
 	Ended func()
 
+	// Again, where not nil, is called before an app that has ended for good is started again: Stdout and Stderr are
+	// written again when it returns nil, and Ended is called again when the app has ended. After an error nothing has
+	// changed, and the app stays as it is.
+	Again func() error
+
 	// Terminal, OpenStdin, Stdin, OutFile and ErrFile are those of each run, see output.Options. The Pod closes no file.
 	Terminal, OpenStdin     bool
 	Stdin, OutFile, ErrFile *os.File
@@ -62,10 +67,10 @@ type App struct {
 //	              │    ▲                  ▲  │        ▲
 //	              └────┼──────────────────┘  │        │
 //	                   └──── restarting ◄────┘        │
-//	                              └───────────────────┘
+//	                              └───────────────────┘ in both directions
 //
-// starting goes to ending where the main process is not started: after a failure, or
-// because the pod stops. restarting goes to exited when the pod stops.
+// exited goes to restarting where Restart starts an app that has ended for good. starting goes to ending where the main
+// process is not started: after a failure, or because the pod stops. restarting goes to exited when the pod stops.
 // ending is the time from the main process's end, or the failure to start
 // it, until what it left has been killed and the post-stop handler has ended.
 //
@@ -79,7 +84,7 @@ const (
 	StateRunning    State = "running"    // the main process has been executed and has not ended
 	StateEnding     State = "ending"     // see above
 	StateRestarting State = "restarting" // waits for the back-off to pass, and for output that was not taken in time
-	StateExited     State = "exited"     // for good
+	StateExited     State = "exited"     // for good, but for Restart
 )
 
 // mayBecome returns whether the diagram has an arrow from s to next.
@@ -93,6 +98,8 @@ func (s State) mayBecome(next State) bool {
 		return next == StateEnding
 	case StateEnding:
 		return next == StateRestarting || next == StateExited
+	case StateExited:
+		return next == StateRestarting
 	default:
 		return false
 	}
@@ -110,6 +117,8 @@ type AppStatus struct {
 	// output is in the log, for five seconds at most: once it is set, all output is in the log.
 	// Callers must not change it.
 	Exit *Exit
+	// Last is how the run before the latest one ended, nil before the second. Callers must not change it.
+	Last *Exit
 	// Error is why the latest run was not started, "" when it was.
 	Error string
 	// Restarts counts the runs after the first.
@@ -144,9 +153,12 @@ type app struct {
 	App      // not changed after NewPod
 	pod *Pod // not changed after NewPod
 
-	mu     sync.Mutex
-	status AppStatus // guarded by mu
-	run    *run      // guarded by mu; nil when nothing can be attached to
+	mu        sync.Mutex
+	status    AppStatus     // guarded by mu
+	run       *run          // guarded by mu; nil when nothing can be attached to
+	pending   *request      // guarded by mu; of Restart, nil for none
+	requested chan struct{} // guarded by mu; closed while a request is pending
+	revived   bool          // guarded by mu; liveAgain has begun, and the app is StateExited still
 
 	// untaken has a channel for each passLast that has given up, closed when all is passed on. The app's goroutine only,
 	// and that which end starts.
@@ -169,6 +181,9 @@ func (a *app) transition(to State, fill func(*AppStatus)) {
 	if from.mayBecome(to) {
 		a.status.State = to
 		a.status.PID = 0
+		if to == StateStarting && a.status.Exit != nil {
+			a.status.Last = a.status.Exit
+		}
 		if to == StateStarting || to == StateRunning {
 			a.status.Exit = nil
 			a.status.Error = ""
@@ -193,37 +208,49 @@ func (a *app) snapshot() AppStatus {
 }
 
 // live takes the app through all of its runs. It sends Run exactly one
-// appStarted and one appEnded event.
-func (a *app) live() {
+// appEnded event, and where first is set one appStarted event before.
+func (a *app) live(first bool) {
 	var wait backoff
-	for first := true; ; first = false {
+	for ; ; first = false {
 		begun := time.Now()
 		exit, err := a.once(first)
-		failed := first && err != nil
-		if failed || !restarts(a.pod.config.Restart, exit) || !a.pause(wait.next(time.Since(begun))) {
-			if a.Ended != nil {
-				a.Ended()
-			}
-			a.transition(StateExited, nil)
-			a.pod.events <- event{app: a, kind: appEnded, exit: exit}
-			return
+		if failed := first && err != nil; !failed && a.continues(exit, &wait, time.Since(begun)) {
+			continue
 		}
+		if a.Ended != nil {
+			a.Ended()
+		}
+		a.transition(StateExited, nil)
+		a.takeRequest().finish(errMissed)
+		a.pod.events <- event{app: a, kind: appEnded, exit: exit}
+		return
 	}
 }
 
-// pause waits before a restart. It returns false when the pod stops instead.
-func (a *app) pause(d time.Duration) bool {
+// continues waits until the next run, and returns false if there is none.
+func (a *app) continues(exit Exit, wait *backoff, ran time.Duration) bool {
 	if a.pod.stop.isAsked() {
 		return false
 	}
+	requested := a.isRequested()
+	asked := closed(requested)
+	if !asked && !restarts(a.pod.config.Restart, exit) {
+		return false
+	}
 	a.transition(StateRestarting, func(s *AppStatus) { s.Restarts++ })
-	a.pod.log.Info("app restarts", "app", a.Name, "in", d)
-	select {
-	case <-time.After(d):
+	if asked {
+		a.pod.log.Info("app restarts", "app", a.Name, "why", "asked for")
 		return a.awaitTaken()
+	}
+	pause := wait.next(ran)
+	a.pod.log.Info("app restarts", "app", a.Name, "in", pause)
+	select {
+	case <-time.After(pause):
+	case <-requested:
 	case <-a.pod.stop.asked:
 		return false
 	}
+	return a.awaitTaken()
 }
 
 // awaitTaken waits until the output that passLast has left is taken: each run that is not holds goroutines, descriptors
@@ -246,7 +273,9 @@ func (a *app) awaitTaken() bool {
 // once is one run. The error is why the main process could not be started.
 func (a *app) once(first bool) (Exit, error) {
 	r := newRun(a)
+	requested := a.takeRequest()
 	err := r.start()
+	requested.finish(err)
 	mainEnded := func() {}
 	if first {
 		mainEnded = a.reportStarted(err)

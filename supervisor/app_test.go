@@ -15,7 +15,7 @@ var arrows = map[State][]State{
 	StateRunning:    {StateEnding},
 	StateEnding:     {StateRestarting, StateExited},
 	StateRestarting: {StateStarting, StateExited},
-	StateExited:     nil,
+	StateExited:     {StateRestarting},
 }
 
 // The test tries every move between two states, and to and from a name that is not a state.

@@ -57,6 +57,8 @@ type Pod struct {
 	events chan event    // from the apps' goroutines to Run's
 	stop   stop          // asked by Run's goroutine
 
+	revivals chan revival // from Restart to Run's goroutine
+
 	output *output.Collector // set by Run before it starts the apps' goroutines, which alone use it
 }
 
@@ -83,6 +85,8 @@ func NewPod(config Config) *Pod {
 		slots:  make(chan struct{}, parallelStarts),
 		events: make(chan event, 2*len(config.Apps)),
 		stop:   newStop(),
+
+		revivals: make(chan revival),
 	}
 	if p.config.StartLimit == 0 {
 		p.config.StartLimit = spec.StartLimit
@@ -92,7 +96,7 @@ func NewPod(config Config) *Pod {
 	}
 	for _, definition := range config.Apps {
 		p.apps = append(p.apps, &app{
-			App: definition, pod: p,
+			App: definition, pod: p, requested: make(chan struct{}),
 			status: AppStatus{Name: definition.Name, State: StateWaiting},
 		})
 	}
@@ -113,7 +117,7 @@ func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
 	defer p.output.Close()
 	l := loop{pod: p, ready: ready, unstarted: len(p.apps), living: len(p.apps)}
 	for _, a := range p.apps {
-		go a.live()
+		go a.live(true)
 	}
 	l.started()
 	stop := ctx.Done()
@@ -124,6 +128,8 @@ func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
 			p.beginStop()
 		case e := <-p.events:
 			l.take(e)
+		case r := <-p.revivals:
+			l.revive(r)
 		}
 	}
 	return l.code, l.err
@@ -133,8 +139,8 @@ func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
 type loop struct {
 	pod               *Pod
 	ready             func() error
-	unstarted, living int    // apps that have not reported appStarted, appEnded
-	ended             []Exit // of the apps that have ended for good, in this order
+	unstarted, living int     // apps that have not reported appStarted, appEnded
+	ended             []event // of the apps that have ended for good, in this order
 	code              int
 	err               error
 }
@@ -149,11 +155,15 @@ func (l *loop) take(e event) {
 		return
 	}
 	l.living--
-	l.ended = append(l.ended, e.exit)
+	l.ended = append(l.ended, e)
 	if l.pod.stop.isAsked() {
 		return
 	}
-	if code, ends := verdict(l.pod.config.Exit, len(l.pod.apps), l.ended); ends {
+	var exits []Exit
+	for _, one := range l.ended {
+		exits = append(exits, one.exit)
+	}
+	if code, ends := verdict(l.pod.config.Exit, len(l.pod.apps), exits); ends {
 		l.code = code
 		l.pod.beginStop()
 	}

@@ -170,7 +170,7 @@ func (p *Pod) startContainer(
 // wait waits for the end of the main process.
 func (r *run) wait() Exit {
 	pod := r.app.pod
-	forced, err := waitChild(r.child, r.main, pod.stop, cmp.Or(r.app.StopSignal, syscall.SIGTERM))
+	forced, err := waitChild(r.child, r.main, r.app.ends(r.child.Done()), cmp.Or(r.app.StopSignal, syscall.SIGTERM))
 	if err != nil {
 		pod.log.Error("app does not end", "app", r.app.Name, "error", err)
 		return Exit{Code: 128 + int(syscall.SIGKILL), Reason: syscall.SIGKILL.String()}

@@ -21,7 +21,9 @@ type PodInfo struct {
 	Ended   time.Time  `json:"ended,omitzero"`
 	Exit    *pods.Exit `json:"exit,omitempty"`   // the stager's
 	Code    *int       `json:"code,omitempty"`   // of a pod that has ended: see pods.Pod.Outcome; nil if it is not known
-	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app
+	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app, or its run before the latest
+	// Restarts counts the runs of all apps after the first.
+	Restarts int `json:"restarts,omitempty"`
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
 	// Labels are the userLabels of the pod's manifest.
@@ -62,6 +64,10 @@ func (d *Daemon) describe(ctx context.Context, pod *pods.Pod) PodInfo {
 	if pod.Ended() {
 		info.Running = new(int)
 		info.Code, info.Reason = pod.Outcome()
+		last, _ := pod.LastStatus() // the states that are known
+		for _, a := range last {
+			info.Restarts += a.Restarts
+		}
 		return info
 	}
 	info.Ports = pod.Plan.Ports
@@ -97,7 +103,8 @@ func (i *PodInfo) countApps(apps map[string]AppStatus) {
 		if a.PID != 0 {
 			*i.Running++
 		}
-		if a.Reason == pods.OOMKilled {
+		i.Restarts += a.Restarts
+		if a.Reason == pods.OOMKilled || a.LastReason == pods.OOMKilled {
 			i.Reason = pods.OOMKilled
 		}
 	}

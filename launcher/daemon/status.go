@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
 )
 
 // AppStatus is the state of an app, as the stager's call-in status has it.
@@ -20,6 +22,11 @@ type AppStatus struct {
 	Ending bool   `json:"ending"`
 	Code   *int   `json:"exitCode"` // nil if it is not known
 	Reason string `json:"exitReason"`
+
+	Restarting bool   `json:"restarting"` // it has ended, and will be started again
+	Restarts   int    `json:"restarts"`   // runs after the first
+	LastCode   *int   `json:"lastExitCode"`
+	LastReason string `json:"lastExitReason"` // of the run before the latest
 }
 
 // Status is the states of a pod's apps.
@@ -81,6 +88,23 @@ func readStatus(pod *pods.Pod, document []byte) (Status, error) {
 // ignored.
 func (d *Daemon) Isolators(ctx context.Context, pod *pods.Pod, app string) (json.RawMessage, error) {
 	return ask(ctx, pod, "status", "--isolators", app)
+}
+
+// RestartApp ends the run of an app of a live pod, and starts the app again at once, also one that has ended. It
+// returns when the app runs; an error of the stager says why it does not. Restart policy and back-off go on from there.
+// When ctx ends the app is still restarted.
+func (d *Daemon) RestartApp(ctx context.Context, pod *pods.Pod, app string) error {
+	if app == "" {
+		return fmt.Errorf("no app after %s/; want %s", pod.Plan.Name, strings.Join(AppNames(pod), ", "))
+	}
+	if _, err := FindApp(pod, app); err != nil {
+		return err
+	}
+	_, err := ask(ctx, pod, names.Restart, app)
+	if failed := (*CallInError)(nil); errors.As(err, &failed) {
+		return errors.New(strings.TrimPrefix(strings.TrimSpace(failed.Words), names.Restart+": "))
+	}
+	return err
 }
 
 // ask runs a call-in and returns what it wrote to its stdout.

@@ -33,6 +33,10 @@ type AppStatus struct {
 	Exited bool   `json:"exited"`
 	Code   *int   `json:"exitCode,omitempty"` // nil if it is not known, see Killed
 	Reason string `json:"exitReason,omitempty"`
+
+	Restarts   int    `json:"restarts,omitempty"` // runs after the first
+	LastCode   *int   `json:"lastExitCode,omitempty"`
+	LastReason string `json:"lastExitReason,omitempty"` // of the run before the latest
 }
 
 // LastStatus returns the last states of an ended pod's apps, by app name. An app has no Code if it was killed with

@@ -24,7 +24,7 @@ func TestCallExecutesACallInByItsName(t *testing.T) {
 	if r := b.Launcher("call", "p", "status", "--none"); r.Code == 0 || r.Stderr == "" {
 		t.Errorf("the call-in's refusal is lost: %+v", r)
 	}
-	want := "launcher: the stager of pod \"p\" has no call-in \"none\"; known call-ins: attach, logs, run, status\n"
+	want := "launcher: the stager of pod \"p\" has no call-in \"none\"; known call-ins: attach, logs, restart, run, status\n"
 	if r := b.Launcher("call", "p", "none"); r.Code != 1 || r.Stderr != want {
 		t.Errorf("%+v, want %q", r, want)
 	}

@@ -43,7 +43,7 @@ func touches() map[string]map[string]string {
 			unshared: `Listen Logs ServeDocument Server.Serve Server.serve askDocument askRun attach between.passed
 				between.pipeInput carrier.await conn.receive conn.send copying.close copying.end copying.finish copying.move
 				copying.open dial finishRun follow followSize logOutput.write orderedObject.MarshalJSON packet.close
-				printDocument readSealed readSettings run runTerminal sealed sendStreams widen writeAll awaitStart`,
+				printDocument readSealed readSettings restart run runTerminal sealed sendStreams widen writeAll awaitStart`,
 			polls: `carrier.awaitReadable carrier.watch hasEvent hasGone isReadable nonblocking pauseOf poll waitReadable
 				withDescriptor`,
 			fresh:   "carriers.add carriers.discard carriers.start",
