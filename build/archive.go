@@ -8,7 +8,8 @@ import (
 	"errors"
 	"hash"
 	"io"
-	"strings"
+
+	"kurma.io/stager/internal/sparse"
 )
 
 const (
@@ -73,10 +74,7 @@ func (a *Archive) next() (*tar.Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.sparse = header.Typeflag == tar.TypeGNUSparse
-	for record := range header.PAXRecords {
-		a.sparse = a.sparse || strings.HasPrefix(record, "GNU.sparse.")
-	}
+	a.sparse = sparse.Is(header)
 	return header, nil
 }
 

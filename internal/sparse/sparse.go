@@ -1,12 +1,25 @@
-// Package sparse writes files with holes: a file of a few bytes in an archive may claim terabytes of zeros.
+// Package sparse writes files with holes, and finds them in archives: a file of a few bytes there may claim terabytes
+// of zeros.
 package sparse
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
 	"io"
 	"os"
+	"strings"
 )
+
+// Is reports whether an entry of an archive is a sparse file, of which the archive does not have the holes.
+func Is(header *tar.Header) bool {
+	for record := range header.PAXRecords {
+		if strings.HasPrefix(record, "GNU.sparse.") {
+			return true
+		}
+	}
+	return header.Typeflag == tar.TypeGNUSparse
+}
 
 // hole is the size of a part of a file that becomes a hole if it has nothing but zeros: no file system has larger
 // blocks, but for file systems that store zeros well.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
 	"sync/atomic"
 
 	"kurma.io/stager/internal/aside"
@@ -84,7 +83,7 @@ func (s *Stream) Ahead() (stop func()) {
 // what was read of the stream's file. What sparse.Write writes of a sparse file counts as read. What any other entry
 // claims is in the stream, and counts when it is read.
 func (s *Stream) Content(header *tar.Header, archive io.Reader) (io.Reader, error) {
-	if !IsSparse(header) {
+	if !sparse.Is(header) {
 		return archive, nil
 	}
 	holes := expansion{s.expansion.packed, freeHoles}
@@ -106,16 +105,6 @@ func (c sparseContent) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	c.stream.n += int64(sparse.Data(p[:n]))
 	return n, cmp.Or(c.stream.expansion.allow(c.stream.n), err)
-}
-
-// IsSparse reports whether an entry is a sparse file, of which an archive does not have the holes.
-func IsSparse(header *tar.Header) bool {
-	for record := range header.PAXRecords {
-		if strings.HasPrefix(record, "GNU.sparse.") {
-			return true
-		}
-	}
-	return header.Typeflag == tar.TypeGNUSparse
 }
 
 // Read implements io.Reader.

@@ -126,6 +126,7 @@ func unpack(dir string, in io.Reader) (string, Record, error) {
 	if err != nil {
 		return "", Record{}, err
 	}
+	defer archive.Ahead()()
 	id, record, err := extract(dir, archive)
 	record.Imported = time.Now().UTC()
 	return id, record, err

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"kurma.io/stager/internal/rmtree"
+	"kurma.io/stager/internal/sparse"
 	"kurma.io/stager/launcher/images"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -186,7 +187,7 @@ func (f *Fetcher) fill(root *os.Root, archive *tar.Reader, kind string, free int
 		if folders += strings.Count(name, "/") - 1; folders > maxFolders {
 			return fmt.Errorf("more than %d folders are on the way to the archive's files", maxFolders)
 		}
-		if images.IsSparse(header) {
+		if sparse.Is(header) {
 			return fmt.Errorf("%q: a sparse file, which no archive of an image has", name)
 		}
 		if left -= header.Size; left < 0 {
