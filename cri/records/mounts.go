@@ -13,7 +13,8 @@ type Bind struct {
 	ReadOnly       bool
 	Recursive      bool // of a read-only one: what is mounted below is read-only, too
 	Propagation    Propagation
-	Device         bool `json:",omitempty"` // the container may use the device that it is
+	Device         bool     `json:",omitempty"` // the container may use the device that it is
+	Options        []string `json:",omitempty"` // noexec, nodev, nosuid: also of what is mounted below
 }
 
 // Propagation says which mounts below the host's path and the container's appear in the other one.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Compose mounts each tree, with its inner mounts, at a folder of that name in dir: a pod's volume is mounted with all
-// that is mounted below it. Mount points that are missing are made in the outer mounts. After an error Decompose
-// removes what is there.
+// Compose mounts each tree, with its inner mounts, at a folder or file of that name in dir: a pod's volume is mounted
+// with all that is mounted below it. Mount points that are missing are made in the outer mounts. After an error
+// Decompose removes what is there.
 func Compose(dir string, trees []records.Tree) error {
 	for _, t := range trees {
 		if err := compose(filepath.Join(dir, t.Name), t); err != nil {
@@ -26,10 +26,10 @@ func Compose(dir string, trees []records.Tree) error {
 }
 
 func compose(top string, t records.Tree) error {
-	if err := os.MkdirAll(top, 0o700); err != nil {
+	if err := makePoint(top, t.Source); err != nil {
 		return err
 	}
-	point, err := os.OpenFile(top, unix.O_PATH|unix.O_DIRECTORY, 0)
+	point, err := os.OpenFile(top, unix.O_PATH, 0)
 	if err != nil {
 		return err
 	}
@@ -60,6 +60,18 @@ func compose(top string, t records.Tree) error {
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	return os.NewSyscallError("mount_setattr", unix.MountSetattr(unix.AT_FDCWD, top, 0, &attr))
+}
+
+// makePoint makes a folder or file on which the source can be mounted.
+func makePoint(top, source string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.MkdirAll(top, 0o700)
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(top), 0o700), os.WriteFile(top, nil, 0o600))
 }
 
 // attachInner mounts at a path below top, on which no symbolic link may be: the outer mount's owner could lead the
@@ -121,6 +133,20 @@ func flagOf(p records.Propagation) uint64 {
 	return unix.MS_PRIVATE
 }
 
+func attributesOf(options []string) (set uint64) {
+	for _, option := range options {
+		switch option {
+		case "noexec":
+			set |= unix.MOUNT_ATTR_NOEXEC
+		case "nodev":
+			set |= unix.MOUNT_ATTR_NODEV
+		case "nosuid":
+			set |= unix.MOUNT_ATTR_NOSUID
+		}
+	}
+	return set
+}
+
 // attach mounts a path of the host, with all that is mounted below it, at an open file or folder.
 func attach(at *os.File, b records.Bind) error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
@@ -135,7 +161,7 @@ func attach(at *os.File, b records.Bind) error {
 		return &os.PathError{Op: "open_tree", Path: b.Source, Err: err}
 	}
 	defer func() { _ = unix.Close(tree) }()
-	attr := unix.MountAttr{Propagation: flagOf(b.Propagation)}
+	attr := unix.MountAttr{Attr_set: attributesOf(b.Options), Propagation: flagOf(b.Propagation)}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
 		return os.NewSyscallError("mount_setattr", err)
 	}

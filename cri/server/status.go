@@ -35,7 +35,7 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
 			{Features: features}, {Name: runtimeHandler, Features: features},
 		},
-		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 	}
 	var err error
 	if r.GetVerbose() {

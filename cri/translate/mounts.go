@@ -36,11 +36,11 @@ func (p *Pod) mount(trees []records.Tree, f Facts) (volumes []podVolume, mounts 
 		case slices.ContainsFunc(append([]records.Bind{t.Bind}, t.Inner...), shared):
 			words[volume.Name] = "shared"
 			p.HostVolumes.Shared = append(p.HostVolumes.Shared, volume.Name)
-		case len(t.Inner) == 0 && t.Propagation == records.Private:
+		case !isComposed(t) && t.Propagation == records.Private:
 			words[volume.Name] = "private"
 		}
 		switch {
-		case len(t.Inner) > 0:
+		case isComposed(t):
 			volume.Source, volume.ReadOnly = path.Join(f.ComposedDir, t.Name), false
 			p.Composed = append(p.Composed, t)
 		case isReadOnlyTop(t.Bind, f):
@@ -51,6 +51,9 @@ func (p *Pod) mount(trees []records.Tree, f Facts) (volumes []podVolume, mounts 
 	}
 	return volumes, mounts, rules
 }
+
+// isComposed reports whether the server makes the mount, because the stager cannot.
+func isComposed(t records.Tree) bool { return len(t.Inner) > 0 || len(t.Options) > 0 }
 
 // isReadOnlyTop reports whether a mount is not as the stager makes a read-only volume: read-only with all that is
 // mounted in it, and private then.
@@ -101,6 +104,7 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 		bind := records.Bind{
 			Source: f.Sources[m.GetHostPath()], Target: m.GetContainerPath(),
 			ReadOnly: m.GetReadonly(), Recursive: m.GetRecursiveReadOnly(), Propagation: propagationOf(m),
+			Options: m.GetMountOptions(),
 		}
 		if m.GetImage() != nil {
 			bind.Source = f.Images[m.GetContainerPath()].Source
@@ -145,8 +149,11 @@ func checkMount(m *runtimeapi.Mount) error {
 		return refuse("recursively read-only mount at %s without readonly", target)
 	case m.GetRecursiveReadOnly() && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
 		return refuse("recursively read-only mount at %s without private propagation", target)
-	case len(m.GetMountOptions()) > 0:
-		return refuse("mount options at %s", target)
+	}
+	for _, option := range m.GetMountOptions() {
+		if !slices.Contains([]string{"noexec", "nodev", "nosuid"}, option) {
+			return refuse("mount option %q at %s: want noexec, nodev or nosuid", option, target)
+		}
 	}
 	return nil
 }
