@@ -82,7 +82,7 @@ PATIENCE := 20m
 
 export GOFLAGS += -buildvcs=false
 
-.PHONY: all help build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all help build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -243,6 +243,12 @@ test-service: root deps-vm deps-release aci images
 test-pacemaker: root deps-build deps-test aci
 	tests/images/build.sh $(IMAGES) busybox
 	tests/pacemaker/run.sh $(OUT)
+
+# FROM is the commit whose programs have started the pods.
+test-upgrade: root deps-build deps-test aci
+	@[ -n '$(FROM)' ] || { echo 'usage: make test-upgrade FROM=COMMIT' >&2; exit 1; }
+	tests/images/build.sh $(IMAGES) busybox
+	tests/upgrade.sh '$(CURDIR)/bin' '$(CURDIR)/$(ACI)' '$(CURDIR)/$(IMAGES)' '$(FROM)'
 
 # APPEND is added to the kernel's command line.
 test-aufs: root deps-vm aci images
