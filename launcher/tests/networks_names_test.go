@@ -94,6 +94,17 @@ func TestPodsOfANetworkHaveNames(t *testing.T) {
 	wantNames(t, db, "10.98.0.3\tdb.example my_db")
 }
 
+// An app of a pod with its own users, with a read-only root, reads the names too.
+func TestAPodWithItsOwnUsersHasNames(t *testing.T) {
+	t.Parallel()
+	m := newNetMachine(t, "["+bridgeEntry("nftables")+"]", harness.StagerConfig(`{"userNamespace": {"hostID": 700000}}`))
+	doc := harness.PodOf(suite.Shell("s", "exec sleep 1000"))
+	doc.Apps[0].ReadOnly = true
+	first := m.connect("first", doc, "bridge")
+	m.connect("second", doc, "bridge")
+	m.wantAllNames(first, 1)
+}
+
 // Pods that start and stop at once, and monitors that are killed meanwhile, leave in the hosts files the pods that live.
 func TestManyPodsAtOnceHaveNames(t *testing.T) {
 	t.Parallel()
