@@ -95,7 +95,7 @@ func TestPodsOfANetworkHaveNames(t *testing.T) {
 }
 
 // An app of a pod with its own users, with a read-only root, reads the names too.
-func TestAPodWithItsOwnUsersHasNames(t *testing.T) {
+func TestAPodOfANetworkWithItsOwnUsersHasNames(t *testing.T) {
 	t.Parallel()
 	m := newNetMachine(t, "["+bridgeEntry("nftables")+"]", harness.StagerConfig(`{"userNamespace": {"hostID": 700000}}`))
 	doc := harness.PodOf(suite.Shell("s", "exec sleep 1000"))
