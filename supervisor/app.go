@@ -67,7 +67,7 @@ type App struct {
 //	              │    ▲                  ▲  │        ▲
 //	              └────┼──────────────────┘  │        │
 //	                   └──── restarting ◄────┘        │
-//	                              └───────────────────┘ in both directions
+//	                              └───────────────────┘
 //
 // exited goes to restarting where Restart starts an app that has ended for good. starting goes to ending where the main
 // process is not started: after a failure, or because the pod stops. restarting goes to exited when the pod stops.

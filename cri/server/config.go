@@ -111,6 +111,7 @@ func (c *Config) daemon(stagerConfig []byte) daemon.Config {
 		DefaultStagerConfig:        stagerConfig,
 		TrustedKeys:                c.TrustedKeys,
 		TrustDirectory:             c.TrustDirectory,
+		InsecureRegistries:         c.InsecureRegistries,
 		RegistriesDirectory:        c.RegistriesDirectory,
 	}
 }
