@@ -159,6 +159,7 @@ type app struct {
 	pending   *request      // guarded by mu; of Restart, nil for none
 	requested chan struct{} // guarded by mu; closed while a request is pending
 	revived   bool          // guarded by mu; liveAgain has begun, and the app is StateExited still
+	unready   bool          // guarded by mu; until Ready returns: an end of the main process fails the pod's start
 
 	// untaken has a channel for each passLast that has given up, closed when all is passed on. The app's goroutine only,
 	// and that which end starts.
@@ -217,14 +218,19 @@ func (a *app) live(first bool) {
 		if failed := first && err != nil; !failed && a.continues(exit, &wait, time.Since(begun)) {
 			continue
 		}
-		if a.Ended != nil {
-			a.Ended()
-		}
-		a.transition(StateExited, nil)
-		a.takeRequest().finish(errMissed)
-		a.pod.events <- event{app: a, kind: appEnded, exit: exit}
+		a.over(exit)
 		return
 	}
+}
+
+// over ends the app for good, after a run that ended like that.
+func (a *app) over(exit Exit) {
+	if a.Ended != nil {
+		a.Ended()
+	}
+	a.transition(StateExited, nil)
+	a.takeRequest().finish(errMissed)
+	a.pod.events <- event{app: a, kind: appEnded, exit: exit}
 }
 
 // continues waits until the next run, and returns false if there is none.
@@ -273,6 +279,9 @@ func (a *app) awaitTaken() bool {
 // once is one run. The error is why the main process could not be started.
 func (a *app) once(first bool) (Exit, error) {
 	r := newRun(a)
+	if first && a.Ready != nil {
+		a.setUnready(true)
+	}
 	requested := a.takeRequest()
 	err := r.start()
 	requested.finish(err)
@@ -301,10 +310,17 @@ func (a *app) reportStarted(err error) (mainEnded func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
 		err := a.Ready(ctx)
+		a.setUnready(false)
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 		a.pod.events <- event{app: a, kind: appStarted, err: err}
 	}()
 	return func() { cancel(errors.New("ended before it was ready")) }
+}
+
+func (a *app) setUnready(unready bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unready = unready
 }

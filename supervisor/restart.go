@@ -79,6 +79,8 @@ func (a *app) ask() (*request, error) {
 		return nil, errStopping
 	case a.status.State == StateWaiting:
 		return nil, errors.New("not started yet")
+	case a.unready:
+		return nil, errors.New("not ready yet")
 	case a.status.State == StateExited && !a.revived:
 		return a.askRun()
 	case a.pending == nil:
@@ -181,15 +183,18 @@ func (a *app) liveAgain() {
 	}
 	if err == nil {
 		a.transition(StateRestarting, func(s *AppStatus) { s.Restarts++ })
-	} else {
-		a.takeRequest().finish(err)
-		a.pod.events <- event{app: a, kind: appEnded, exit: a.lastExit()}
 	}
 	a.mu.Lock()
 	a.revived = false
 	a.mu.Unlock()
-	if err == nil {
+	switch {
+	case err != nil: // whoever asks from here on asks Run's goroutine, which waits for the event
+		a.takeRequest().finish(err)
+		a.pod.events <- event{app: a, kind: appEnded, exit: a.lastExit()}
+	case a.awaitTaken():
 		a.live(false)
+	default:
+		a.over(a.lastExit())
 	}
 }
 

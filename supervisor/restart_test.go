@@ -184,3 +184,55 @@ func TestManyRestartsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Restarts of an app that cannot be started again are all refused, however many come at once.
+func TestManyRestartsAtOnceAreRefused(t *testing.T) {
+	b := newFakes(t)
+	closed := errors.New("its sockets are closed")
+	pod := start(t, Config{Apps: []App{
+		{Name: "closed", Main: b.sh("exit 0"), Again: func() error { return closed }},
+		{Name: "runs", Main: b.sh("exec sleep 1000")},
+	}}).up()
+	pod.awaitState(StateExited)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 200 {
+				if err := pod.Restart(t.Context(), "closed"); !errors.Is(err, closed) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+// The end of an app that is not ready yet would fail the pod's start.
+func TestAnAppThatIsNotReadyIsNotRestarted(t *testing.T) {
+	b := newFakes(t)
+	ready := make(chan struct{})
+	pod := start(t, Config{Apps: []App{{Name: "a", Main: b.sh("exec sleep 1000"), Ready: func(ctx context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}}})
+	pod.awaitState(StateRunning)
+	if err := pod.Restart(t.Context(), "a"); err == nil || !strings.HasSuffix(err.Error(), `app "a": not ready yet`) {
+		t.Error(err)
+	}
+	close(ready)
+	pod.up()
+	if err := pod.Restart(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,7 +103,8 @@ func (d *Daemon) RestartApp(ctx context.Context, pod *pods.Pod, app string) erro
 	}
 	_, err := ask(ctx, pod, names.Restart, app)
 	if failed := (*CallInError)(nil); errors.As(err, &failed) {
-		return errors.New(strings.TrimPrefix(strings.TrimSpace(failed.Words), names.Restart+": "))
+		words := strings.TrimPrefix(strings.TrimSpace(failed.Words), names.Restart+": ")
+		return errors.New(cmp.Or(words, failed.Error())) // it has no words where the pod's end has killed it
 	}
 	return err
 }
