@@ -3,6 +3,7 @@
 package aside
 
 import (
+	"fmt"
 	"hash"
 	"io"
 )
@@ -56,15 +57,25 @@ func (r *Reader) fill(in io.Reader) {
 		case <-r.stop:
 			return
 		}
-		for p.n < len(p.buffer) && p.err == nil {
-			var n int
-			n, p.err = in.Read(p.buffer[p.n:])
-			p.n += n
-		}
+		p.fill(in)
 		r.full <- p // which has room for all buffers
 		if p.err != nil {
 			return
 		}
+	}
+}
+
+// fill reads until the buffer is full or an error follows. A decoder's panic is such an error: in this goroutine it
+// would end the process, which has other callers.
+func (p *part) fill(in io.Reader) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			p.err = fmt.Errorf("decoder: %v", panicked)
+		}
+	}()
+	for p.n < len(p.buffer) && p.err == nil {
+		n, err := in.Read(p.buffer[p.n:])
+		p.n, p.err = p.n+n, err
 	}
 }
 

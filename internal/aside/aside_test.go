@@ -83,3 +83,17 @@ func TestAHashIsThatOfWhatWasWritten(t *testing.T) {
 		h.Close()
 	}
 }
+
+// broken is a decoder with a defect.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { panic("defect") }
+
+// A decoder's panic is an error of who reads, and does not end the process.
+func TestADecodersPanicIsAnError(t *testing.T) {
+	r := Read(io.MultiReader(bytes.NewReader([]byte("text")), broken{}))
+	defer r.Close()
+	if got, err := io.ReadAll(r); err == nil || err.Error() != "decoder: defect" || string(got) != "text" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -43,10 +43,14 @@ func (m *Memory) document(ctx context.Context) (release func(), err error) {
 	return func() { m.documents.Release(1) }, nil
 }
 
-// layer waits until a layer of a file may be converted, which release ends. It leaves the file at its start.
+// layer waits until a layer of a file may be converted, which release ends. It leaves the file, which may be anywhere,
+// at its start.
 func (m *Memory) layer(ctx context.Context, file io.ReadSeeker) (release func(), err error) {
 	if m == nil {
 		return func() {}, nil
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
 	}
 	var decoder int64 = smallDecoder
 	if images.ChoosesMemory(file) {

@@ -31,9 +31,10 @@ const (
 //	           and no literal private address
 //	secrets    without leave, neither the source's host nor credentials for another go over plain HTTP
 type boundedTransport struct {
-	near *http.Transport // to the source's host, and to proxies
-	far  *http.Transport // to other hosts
-	host string          // of the source, without its port
+	near    *http.Transport // to the source's host
+	far     *http.Transport // to other hosts
+	proxied *http.Transport // to other hosts by a proxy, which has its own rules of addresses
+	host    string          // of the source, without its port
 	// plainHTTP lets the source's host be asked by HTTP, also with credentials.
 	plainHTTP bool
 	pace      pace
@@ -42,8 +43,8 @@ type boundedTransport struct {
 // transport returns a new transport for a source on a host.
 func (f *Fetcher) transport(host string, plainHTTP bool) *boundedTransport {
 	return &boundedTransport{
-		near: newTransport(nil), far: newTransport(refuseLocal), host: host, plainHTTP: plainHTTP,
-		pace: cmp.Or(f.pace, minimumPace()),
+		near: newTransport(nil), far: newTransport(refuseLocal), proxied: newTransport(nil), host: host,
+		plainHTTP: plainHTTP, pace: cmp.Or(f.pace, minimumPace()),
 	}
 }
 
@@ -56,6 +57,7 @@ func (t *boundedTransport) use(e endpoint) {
 	if e.tls != nil {
 		t.near.TLSClientConfig = e.tls
 		t.far.TLSClientConfig = &tls.Config{RootCAs: e.tls.RootCAs}
+		t.proxied.TLSClientConfig = &tls.Config{RootCAs: e.tls.RootCAs}
 	}
 }
 
@@ -73,6 +75,7 @@ func newTransport(control func(network, address string, c syscall.RawConn) error
 func (t *boundedTransport) CloseIdleConnections() {
 	t.near.CloseIdleConnections()
 	t.far.CloseIdleConnections()
+	t.proxied.CloseIdleConnections()
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -115,7 +118,7 @@ func (t *boundedTransport) carrier(request *http.Request) (http.RoundTripper, er
 		return nil, localError(host)
 	}
 	if proxy, err := t.near.Proxy(request); err == nil && proxy != nil {
-		return t.near, nil // the address is the proxy's, which has its own rules
+		return t.proxied, nil // the address is the proxy's
 	}
 	return t.far, nil
 }
