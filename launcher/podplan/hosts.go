@@ -2,9 +2,13 @@ package podplan
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
@@ -19,8 +23,9 @@ import (
 const hostsTarget = "/etc/hosts"
 
 // addHosts gives the apps of a pod that is connected to networks its hosts file, as a volume, and the pod the name that
-// is in it. An app with another volume that covers the file, or would be covered by it, keeps that.
-func (d *document) addHosts(plan *pods.Plan, m *manifest.Manifest) error {
+// is in it. An app with another volume that covers the file, or would be covered by it, keeps that, and one whose
+// image has no place for the file keeps what it has.
+func (p *Planner) addHosts(d *document, plan *pods.Plan, m *manifest.Manifest) error {
 	plan.Hostname = decision.HostnameOf(plan.Name)
 	if name, asked := d.pod.Annotations.Get(names.HostnameAnnotation); asked {
 		plan.Hostname = name
@@ -35,7 +40,11 @@ func (d *document) addHosts(plan *pods.Plan, m *manifest.Manifest) error {
 	}
 	used := false
 	for i, app := range m.Apps() {
-		if coversHosts(app) {
+		hasPlace, err := p.hasHostsPlace(m.AppImageOrder[app.Name])
+		if err != nil {
+			return fmt.Errorf("app %q: %w", app.Name, err)
+		}
+		if coversHosts(app) || !hasPlace {
 			continue
 		}
 		d.pod.Apps[i].Mounts = append(d.pod.Apps[i].Mounts, schema.Mount{Volume: *name, Path: hostsTarget})
@@ -56,6 +65,30 @@ func (d *document) addHosts(plan *pods.Plan, m *manifest.Manifest) error {
 	err = m.Write(&text)
 	plan.Manifest = text.Bytes()
 	return err
+}
+
+// hasHostsPlace reports whether a file can be mounted at hostsTarget in the root of these images, the top one first: a
+// link may lead into a volume of the app's, and a folder takes no file.
+func (p *Planner) hasHostsPlace(ids []string) (bool, error) {
+	var layers []*images.Image
+	for _, id := range ids {
+		image, err := p.Images.Get(id)
+		if err != nil {
+			return false, err
+		}
+		layers = append(layers, image)
+	}
+	root := images.NewMerged(layers)
+	defer root.Close()
+	folder, err := root.Lstat(path.Dir(hostsTarget))
+	if err == nil && !folder.IsDir() {
+		return false, nil
+	}
+	file, err := root.Lstat(hostsTarget)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return err == nil && file.Mode().IsRegular(), err
 }
 
 // coversHosts reports whether a volume of the app is at the path of the hosts file, above or below.

@@ -171,7 +171,7 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
 	if len(plan.Networks) > 0 {
-		if err := d.addHosts(&plan, m); err != nil {
+		if err := p.addHosts(&d, &plan, m); err != nil {
 			return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 		}
 	}

@@ -182,6 +182,9 @@ func (h *hosts) text() []byte {
 	return text
 }
 
+// maxHosts is more than a hosts file of this machine's pods has, in bytes.
+const maxHosts = 4 << 20
+
 // rewrite replaces the text of a file in place. The same write makes blank what was beyond the new text, and then the
 // file is cut off.
 func rewrite(path string, text []byte) error {
@@ -189,7 +192,10 @@ func rewrite(path string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	old, err := io.ReadAll(file)
+	old, err := io.ReadAll(io.LimitReader(file, maxHosts+1))
+	if err == nil && len(old) > maxHosts { // an app that may mount has made it
+		old, err = nil, file.Truncate(0)
+	}
 	if err == nil && !bytes.Equal(old, text) {
 		_, err = file.WriteAt(append(slices.Clone(text), bytes.Repeat([]byte("\n"), max(0, len(old)-len(text)))...), 0)
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,16 +16,33 @@ import (
 // the kernel releases it with the last descriptor, however the holders end. Other processes
 // can find out whether it is held without taking it.
 
-// flock takes the lock of flock(2), which ends when the file is closed. After an error the file is closed.
+// lockLimit is how long flock waits. Its lock is held for moments, but a process that holds it may be stopped.
+const lockLimit = time.Minute
+
+// flock takes the lock of flock(2), which ends when the file is closed. After an error the file is closed, or will be
+// once the lock is free.
 func flock(file *os.File) error {
-	for {
-		switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err {
-		case nil:
-			return nil
-		case unix.EINTR:
-		default:
-			return errors.Join(os.NewSyscallError("flock", err), file.Close())
+	result, late := make(chan error), make(chan struct{})
+	go func() {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		for err == unix.EINTR {
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
 		}
+		select {
+		case result <- os.NewSyscallError("flock", err):
+		case <-late:
+			_ = file.Close()
+		}
+	}()
+	select {
+	case err := <-result:
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		return nil
+	case <-time.After(lockLimit):
+		close(late)
+		return fmt.Errorf("%s: another process has held the lock for %s", file.Name(), lockLimit)
 	}
 }
 

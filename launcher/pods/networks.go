@@ -131,11 +131,13 @@ func (k *Keeper) disconnectOnce(deleted bool) error {
 // disconnect disconnects the pod from its networks and removes its network namespace. Without
 // an error nothing is left; after one, disconnect may be repeated.
 func (k *Keeper) disconnect() error {
+	left := k.leaveHosts() // before another pod gets the addresses
+	return errors.Join(left, k.disconnectNetworks())
+}
+
+func (k *Keeper) disconnectNetworks() error {
 	if k.namespace != nil {
 		defer func() { k.namespace.Close(); k.namespace = nil }()
-	}
-	if err := k.leaveHosts(); err != nil { // before another pod gets the addresses
-		return err
 	}
 	_, err := os.Stat(k.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
