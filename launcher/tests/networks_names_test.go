@@ -89,6 +89,7 @@ func TestPodsOfANetworkHaveNames(t *testing.T) {
 	if err := syscall.Kill(harness.ParentOf(t, api.Stager), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	harness.Eventually(t, "the monitor is gone", func() bool { return !m.runs("api") })
 	m.Must("gc")
 	wantNames(t, web, "10.97.0.2\tweb")
 	wantNames(t, db, "10.98.0.3\tdb.example my_db")
@@ -126,6 +127,7 @@ func TestManyPodsAtOnceHaveNames(t *testing.T) {
 			if err := syscall.Kill(harness.ParentOf(t, info.PID), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
+			harness.Eventually(t, "the monitor is gone", func() bool { return !m.runs(info.Name) })
 		}
 	}
 	for i, r := range m.together(3, func(i int) []string { return []string{"stop", fmt.Sprint("p", i+3)} }) {
@@ -134,6 +136,11 @@ func TestManyPodsAtOnceHaveNames(t *testing.T) {
 		}
 	}
 	m.wantAllNames(watch, pods-6)
+}
+
+// runs says whether a pod has a monitor.
+func (m *netMachine) runs(name string) bool {
+	return slices.ContainsFunc(m.PS(), func(p harness.PodInfo) bool { return p.Name == name && p.State == "running" })
 }
 
 // wantAllNames checks that a pod's /etc/hosts has the addresses of all live pods, as many beside it, and no others.

@@ -40,6 +40,7 @@ func TestOneAppIsRestarted(t *testing.T) {
 	p.Exited("ended")
 	p.Exited("hungry")
 	before := appOf(p, "runs").PID
+	harness.Eventually(t, "the app has run", func() bool { return p.Logs("runs") == "run\n" })
 	if r := b.Launcher("restart", "p/runs", "p/ended", "p/hungry"); r.Code != 0 || r.Stdout != "" {
 		t.Fatalf("restart: %+v", r)
 	}
@@ -52,9 +53,7 @@ func TestOneAppIsRestarted(t *testing.T) {
 		if got.PID == 0 || got.PID == before || got.Restarts != 1 || got.LastExitCode != want.code || got.LastExitReason != want.reason {
 			t.Errorf("status of %s: %+v", want.app, got)
 		}
-		if got := p.Logs(want.app); got != "run\nrun\n" {
-			t.Errorf("logs of %s: %q", want.app, got)
-		}
+		harness.Eventually(t, "both runs are in the log of "+want.app, func() bool { return p.Logs(want.app) == "run\nrun\n" })
 	}
 	if got := appOf(p, "other").PID; got != other {
 		t.Errorf("the other app has PID %d, had %d", got, other)

@@ -24,7 +24,7 @@ func unmet() containertest.Unmet {
 			"a mount that comes later shows up", "a mount propagates as its spec says",
 			"no mount of the runtime goes out of a shared volume", "flags of binds", "a read-only bind keeps the flags of its source",
 			"mounts are made in order", "a linked /dev, /proc or /sys is refused", "masked and read-only paths",
-			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "apps share /dev/shm",
+			"a privileged app has no masked paths", "a privileged app writes to /sys", "device nodes", "device policy", "a mount at /dev is all of the app's /dev", "apps share /dev/shm",
 			"the probe reads its own process", "pending signals and message queues are limited",
 			"an app that asks for it sees no thread of the supervisor",
 			"an app with CAP_SYS_ADMIN changes no mask of another app", "a neighbour that mounts and remounts disturbs no start",
