@@ -57,7 +57,7 @@ func (k *Keeper) changeHosts(change func(others []*Pod) error) error {
 	}
 	store, err := os.Open(filepath.Dir(k.Dir))
 	if err == nil {
-		err = flock(store)
+		err = flock(store, lockLimit)
 	}
 	if err != nil {
 		return fmt.Errorf("write hosts files: %w", err)

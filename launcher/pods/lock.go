@@ -16,12 +16,12 @@ import (
 // the kernel releases it with the last descriptor, however the holders end. Other processes
 // can find out whether it is held without taking it.
 
-// lockLimit is how long flock waits. Its lock is held for moments, but a process that holds it may be stopped.
+// lockLimit is how long the store's locks are waited for. They are held for moments, but whoever holds one may be stopped.
 const lockLimit = time.Minute
 
-// flock takes the lock of flock(2), which ends when the file is closed. After an error the file is closed, or will be
-// once the lock is free.
-func flock(file *os.File) error {
+// flock takes the lock of flock(2) within limit. The lock ends when the file is closed. After an error the file is
+// closed, or will be once the lock is free.
+func flock(file *os.File, limit time.Duration) error {
 	result, late := make(chan error), make(chan struct{})
 	go func() {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
@@ -40,9 +40,9 @@ func flock(file *os.File) error {
 			return errors.Join(err, file.Close())
 		}
 		return nil
-	case <-time.After(lockLimit):
+	case <-time.After(limit):
 		close(late)
-		return fmt.Errorf("%s: another process has held the lock for %s", file.Name(), lockLimit)
+		return fmt.Errorf("%s: another process has held the lock for %s", file.Name(), limit)
 	}
 }
 

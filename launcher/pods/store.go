@@ -193,7 +193,7 @@ func (s *Store) lockStore() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(file); err != nil {
+	if err := flock(file, lockLimit); err != nil {
 		return nil, fmt.Errorf("lock pod store: %w", err)
 	}
 	return file, nil

@@ -1,6 +1,8 @@
 package sources
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -236,5 +238,29 @@ func TestAChallengeMayComeWithTheManifest(t *testing.T) {
 	digest, err := f.Digest(t.Context(), host+"/app")
 	if err != nil || digest != "sha256:"+strings.Repeat("1", 64) {
 		t.Errorf("%s, %v", digest, err)
+	}
+}
+
+// What a hosts.toml says of a registry's server holds for that server alone, also behind a proxy.
+func TestOtherHostsGetNoSettingsOfARegistry(t *testing.T) {
+	own := &tls.Config{InsecureSkipVerify: true, Certificates: make([]tls.Certificate, 1), RootCAs: x509.NewCertPool()} //nolint:gosec // it is never used
+	for _, proxy := range []func(*http.Request) (*url.URL, error){nil, http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example"})} {
+		transport := (&Fetcher{}).transport("registry.example", false)
+		transport.use(endpoint{tls: own})
+		if proxy == nil {
+			proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // no proxy
+		}
+		transport.near.Proxy = proxy
+		for host, want := range map[string]*tls.Config{"registry.example": own, "tokens.example": {RootCAs: own.RootCAs}} {
+			request := httptest.NewRequest(http.MethodGet, "https://"+host+"/", nil)
+			carrier, err := transport.carrier(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := carrier.(*http.Transport).TLSClientConfig
+			if got.InsecureSkipVerify != want.InsecureSkipVerify || len(got.Certificates) != len(want.Certificates) || got.RootCAs != want.RootCAs {
+				t.Errorf("%s: %+v", host, got)
+			}
+		}
 	}
 }
