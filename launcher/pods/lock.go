@@ -16,7 +16,7 @@ import (
 // the kernel releases it with the last descriptor, however the holders end. Other processes
 // can find out whether it is held without taking it.
 
-// lockLimit is how long the store's locks are waited for. They are held for moments, but whoever holds one may be stopped.
+// lockLimit is how long the store's locks are waited for. They are held for moments, but their holder may be stopped.
 const lockLimit = time.Minute
 
 // flock takes the lock of flock(2) within limit. The lock ends when the file is closed. After an error the file is
