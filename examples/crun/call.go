@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	goruntime "runtime" // the example has a type of that name
@@ -16,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -65,14 +65,18 @@ func executeCrun(score string, cgroups []string) error {
 	if err := unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("hide cgroups from crun: %w", err)
 	}
-	// Signals that the supervisor ignores are ignored still; one that is caught has its
-	// default action again after execve(2).
-	for sig := unix.Signal(1); sig <= 64; sig++ {
-		if signal.Ignored(sig) {
-			signal.Notify(make(chan os.Signal, 1), sig)
-		}
-	}
+	acceptSignals()
 	return os.NewSyscallError("execve", unix.Exec(crun, os.Args, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}))
+}
+
+// acceptSignals gives all signals their default actions: those that the supervisor ignores are ignored still. Package
+// signal leaves signal 32, which posix_spawn(3) of glibc has its children ignore, and so make(1).
+func acceptSignals() {
+	const last, maskSize = 64, 8
+	var action [5]uintptr          // SIG_DFL, as the kernel has it (rt_sigaction(2))
+	for s := range uintptr(last) { // which fails for SIGKILL and SIGSTOP alone
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, s+1, uintptr(unsafe.Pointer(&action)), 0, maskSize, 0, 0)
+	}
 }
 
 // call calls crun to start a process, and returns the process once it has executed program. files are the process's
