@@ -199,6 +199,10 @@ func TestAHelpersMountsStayItsOwnIfAsked(t *testing.T) {
 	if err != nil || len(files) != 3 {
 		t.Errorf("a helper without files has the descriptors %v, %v", files, err)
 	}
+	// The kernel kills a helper when the supervisor has ended, a moment after which it leaves the pod's cgroup.
+	if got := p.ask(helperRequest{Do: "kill", Name: "open"}); got != `helper "open" ended with exit code 137` {
+		t.Error(got)
+	}
 }
 
 // libcontainer has threads of the supervisor join an app's mount namespace and end there. The first
