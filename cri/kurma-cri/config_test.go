@@ -31,6 +31,7 @@ func TestMissingKeysHaveTheirDefaults(t *testing.T) {
 		Socket: "/run/kurma-cri/kurma-cri.sock", State: "/var/lib/kurma-cri", StagerImage: names.Image,
 		CgroupDriver: "cgroupfs", NetworkConfigDirectory: "/etc/cni/net.d", NetworkPluginDirectories: []string{"/opt/cni/bin"},
 		StreamAddress: "127.0.0.1:0", RegistriesDirectory: "/etc/kurma/certs.d",
+		CDISpecDirectories: []string{"/etc/cdi", "/var/run/cdi"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -40,7 +41,7 @@ func TestMissingKeysHaveTheirDefaults(t *testing.T) {
 func TestKeysReplaceTheDefaults(t *testing.T) {
 	got, err := read(t, `{"socket": "/a/socket", "state": "/a/state", "stagerImage": "file:///a.aci", "trustedKeys": ["/a.asc"],
 		"trustDirectory": "/a/trust", "insecureRegistries": ["registry:5000"], "registriesDirectory": "/etc/containerd/certs.d", "cgroupDriver": "systemd",
-		"networkConfigDirectory": "/a/net.d", "networkPluginDirectories": [], "streamAddress": "10.0.0.1:10010"}`)
+		"networkConfigDirectory": "/a/net.d", "networkPluginDirectories": [], "streamAddress": "10.0.0.1:10010", "cdiSpecDirectories": ["/a/cdi"]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +49,7 @@ func TestKeysReplaceTheDefaults(t *testing.T) {
 		Socket: "/a/socket", State: "/a/state", StagerImage: "file:///a.aci", TrustedKeys: []string{"/a.asc"},
 		TrustDirectory: "/a/trust", InsecureRegistries: []string{"registry:5000"}, CgroupDriver: "systemd",
 		NetworkConfigDirectory: "/a/net.d", NetworkPluginDirectories: []string{}, StreamAddress: "10.0.0.1:10010", RegistriesDirectory: "/etc/containerd/certs.d",
+		CDISpecDirectories: []string{"/a/cdi"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -75,6 +77,7 @@ func TestWrongConfigurationIsOneLine(t *testing.T) {
 		"relative plugins' folder": {
 			`{"networkPluginDirectories": ["/opt/cni/bin", "cni"]}`, `networkPluginDirectories "cni": want an absolute path`,
 		},
+		"relative folder of CDI": {`{"cdiSpecDirectories": ["cdi"]}`, `cdiSpecDirectories "cdi": want an absolute path`},
 		"address without a port": {`{"streamAddress": "10.0.0.1"}`, `streamAddress "10.0.0.1": want HOST:PORT`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,8 @@ type Config struct {
 	MetricsAddress string `json:"metricsAddress"`
 	// CgroupDriver is "systemd" or "cgroupfs", as in kubelet's configuration; the default is systemd where systemd runs.
 	CgroupDriver string `json:"cgroupDriver"`
+	// CDISpecDirectories are the folders of the specs of CDI devices, later ones before earlier ones.
+	CDISpecDirectories []string `json:"cdiSpecDirectories"`
 	// NetworkConfigDirectory is where CNI's configurations are, of which the first by its name is used.
 	NetworkConfigDirectory string `json:"networkConfigDirectory"`
 	// NetworkPluginDirectories are the folders of CNI's plugins.
@@ -60,6 +62,9 @@ func (c *Config) Fill() {
 	if c.NetworkPluginDirectories == nil {
 		c.NetworkPluginDirectories = []string{"/opt/cni/bin"}
 	}
+	if c.CDISpecDirectories == nil {
+		c.CDISpecDirectories = []string{"/etc/cdi", "/var/run/cdi"}
+	}
 	if c.CgroupDriver == "" {
 		c.CgroupDriver = driverCgroupfs
 		if _, err := os.Stat("/run/systemd/system"); err == nil {
@@ -75,6 +80,7 @@ func (c *Config) Check() error {
 	}
 	for key, paths := range map[string][]string{
 		"socket": {c.Socket}, "state": {c.State}, "registriesDirectory": {c.RegistriesDirectory},
+		"cdiSpecDirectories":     c.CDISpecDirectories,
 		"networkConfigDirectory": {c.NetworkConfigDirectory}, "networkPluginDirectories": c.NetworkPluginDirectories,
 		"containerNetworksDirectory": slices.DeleteFunc([]string{c.ContainerNetworksDirectory}, isEmpty),
 	} {

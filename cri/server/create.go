@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kurma.io/stager/container/machine"
+	"kurma.io/stager/cri/cdi"
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/translate"
@@ -30,13 +31,9 @@ func (s *Server) CreateContainer(
 	if c.GetMetadata().GetName() == "" {
 		return nil, fmt.Errorf("%w: metadata wants a name", errInvalid)
 	}
-	err := translate.CheckMounts(c)
-	var sources map[string]string
-	if err == nil {
-		sources, err = s.resolveSources(ctx, c)
-	}
+	c, sources, err := s.onHost(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", c.GetMetadata().GetName(), err)
+		return nil, fmt.Errorf("container %q: %w", r.GetConfig().GetMetadata().GetName(), err)
 	}
 	leaveSandbox, err := s.locks.take(ctx, r.GetPodSandboxId())
 	if err != nil {
@@ -62,6 +59,25 @@ func (s *Server) CreateContainer(
 	}
 	s.events.send(event(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, sandbox.ID))
 	return &runtimeapi.CreateContainerResponse{ContainerId: record.ID}, nil
+}
+
+// onHost returns the configuration with its devices of CDI, and the sources of its mounts and devices.
+func (s *Server) onHost(
+	ctx context.Context, c *runtimeapi.ContainerConfig,
+) (*runtimeapi.ContainerConfig, map[string]string, error) {
+	changes, err := cdi.Find(s.config.CDISpecDirectories, translate.DeviceNames(c))
+	if err != nil {
+		return nil, nil, err
+	}
+	c, needs, err := translate.WithDevices(c, changes)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := translate.CheckMounts(c); err != nil {
+		return nil, nil, err
+	}
+	sources, err := s.resolveSources(ctx, c, needs)
+	return c, sources, err
 }
 
 // checkName returns an error if the sandbox has a container of that name and attempt.

@@ -96,11 +96,19 @@ func prepareLog(dir, name string) (string, error) {
 
 // resolveSources finds the paths of mounts and devices without symbolic links, as the CRI wants it, until ctx ends. A
 // path may be on a file system whose server does not answer. So the caller holds no lock, which the end of other
-// containers would wait for.
-func (s *Server) resolveSources(ctx context.Context, c *runtimeapi.ContainerConfig) (map[string]string, error) {
+// containers would wait for. It makes no folder at the paths that are needed.
+func (s *Server) resolveSources(
+	ctx context.Context, c *runtimeapi.ContainerConfig, needs translate.OnHost,
+) (map[string]string, error) {
 	sources := make(map[string]string)
+	for path, node := range needs {
+		find := func(path string) (string, error) { return findNode(path, node) }
+		if err := s.resolve(ctx, path, find, sources); err != nil {
+			return nil, err
+		}
+	}
 	for _, m := range c.GetMounts() {
-		if m.GetImage() != nil {
+		if _, found := sources[m.GetHostPath()]; found || m.GetImage() != nil {
 			continue
 		}
 		if err := s.resolve(ctx, m.GetHostPath(), findMount, sources); err != nil {
@@ -108,6 +116,9 @@ func (s *Server) resolveSources(ctx context.Context, c *runtimeapi.ContainerConf
 		}
 	}
 	for _, d := range c.GetDevices() {
+		if _, found := sources[d.GetHostPath()]; found {
+			continue
+		}
 		if err := s.resolve(ctx, d.GetHostPath(), filepath.EvalSymlinks, sources); err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ func TestHostPathsAreFound(t *testing.T) {
 	sources, err := new(Server).resolveSources(t.Context(), &runtimeapi.ContainerConfig{
 		Mounts:  []*runtimeapi.Mount{{HostPath: dir + "/link/new/folder"}, {HostPath: dir + "/link"}, {Image: new(runtimeapi.ImageSpec)}},
 		Devices: []*runtimeapi.Device{{HostPath: dir + "/link"}},
-	})
+	}, nil)
 	want := map[string]string{dir + "/link/new/folder": dir + "/real/new/folder", dir + "/link": dir + "/real"}
 	if diff := cmp.Diff(want, sources); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
@@ -30,7 +30,7 @@ func TestHostPathsAreFound(t *testing.T) {
 		{Mounts: []*runtimeapi.Mount{{HostPath: "relative"}}},
 		{Devices: []*runtimeapi.Device{{HostPath: filepath.Join(dir, "missing")}}},
 	} {
-		if sources, err := new(Server).resolveSources(t.Context(), c); err == nil {
+		if sources, err := new(Server).resolveSources(t.Context(), c, nil); err == nil {
 			t.Errorf("%v", sources)
 		}
 	}

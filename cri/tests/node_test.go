@@ -57,6 +57,7 @@ func (n *node) writeConfig(more map[string]any) {
 		"socket": n.path("cri.sock"), "state": n.path("state"), "stagerImage": "file://" + stager,
 		"trustedKeys": []string{stager + ".pub"}, "trustDirectory": n.path("trust"), "cgroupDriver": "cgroupfs",
 		"networkConfigDirectory": n.path("net.d"), "networkPluginDirectories": []string{"/usr/lib/cni"},
+		"cdiSpecDirectories": []string{n.path("cdi")},
 	}
 	for key, value := range more {
 		config[key] = value

@@ -121,9 +121,6 @@ func bindsOf(c *runtimeapi.ContainerConfig, f Facts) ([]records.Bind, error) {
 		}
 		binds = append(binds, bind)
 	}
-	if len(c.GetCDIDevices()) > 0 {
-		return nil, refuse("CDI device %q", c.GetCDIDevices()[0].GetName())
-	}
 	for _, target := range slices.Sorted(maps.Keys(f.Files)) {
 		same := func(b records.Bind) bool { return path.Clean(b.Target) == target }
 		if !slices.ContainsFunc(binds, same) {

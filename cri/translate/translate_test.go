@@ -225,9 +225,6 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/link", ContainerPath: "/x"}}
 			c.Devices = []*runtimeapi.Device{{HostPath: "/link", ContainerPath: "/x/disk"}}
 		},
-		"CDI device": func(c *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
-			c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "gpu"}}
-		},
 		"(unified)": func(_ *runtimeapi.ContainerConfig, _ *runtimeapi.LinuxContainerSecurityContext, r *runtimeapi.LinuxContainerResources) {
 			r.Unified = map[string]string{"memory.high": "1"}
 		},
