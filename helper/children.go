@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,10 +24,32 @@ import (
 // helper has forked ends with it, and the helper with the program. It needs root.
 type Children struct {
 	Log *slog.Logger // takes the output
+
+	mu      sync.Mutex
+	running map[*Process]struct{}
+}
+
+// End kills the helpers that run, and waits until they have ended, at most the limit: a program that ends with End
+// leaves nothing in its cgroup, while the kernel ends helpers a moment after the program.
+func (c *Children) End(limit time.Duration) {
+	c.mu.Lock()
+	running := slices.Collect(maps.Keys(c.running))
+	c.mu.Unlock()
+	for _, p := range running {
+		p.Kill()
+	}
+	over := time.After(limit)
+	for _, p := range running {
+		select {
+		case <-p.Done():
+		case <-over:
+			return
+		}
+	}
 }
 
 // Start implements Starter.
-func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
+func (c *Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 	if err := cmd.Check(); err != nil {
 		return nil, err
 	}
@@ -66,11 +92,24 @@ func (c Children) Start(ctx context.Context, cmd Command) (*Process, error) {
 		<-logged // the kernel has killed what the helper has forked
 		return ExitStatus(cmd.Name, process.Status())
 	}
-	return NewProcess(wait, func() { _ = process.Signal(syscall.SIGKILL) }), nil
+	p := NewProcess(wait, func() { _ = process.Signal(syscall.SIGKILL) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == nil {
+		c.running = make(map[*Process]struct{})
+	}
+	c.running[p] = struct{}{}
+	go func() {
+		<-p.Done()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.running, p)
+	}()
+	return p, nil
 }
 
 // start starts a helper as a child of the thread.
-func (c Children) start(cmd Command, output *os.File) (*child.Process, error) {
+func (c *Children) start(cmd Command, output *os.File) (*child.Process, error) {
 	program := &exec.Cmd{
 		Path: cmd.Args[0], Args: cmd.Args, Env: cmd.Env, Dir: "/", ExtraFiles: cmd.Files, Stdout: output, Stderr: output,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWPID},

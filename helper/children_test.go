@@ -20,7 +20,7 @@ import (
 // children returns a starter and its log, which may be read when all helpers have ended.
 func children() (Starter, *bytes.Buffer) {
 	var log bytes.Buffer
-	return Children{Log: slog.New(slog.NewTextHandler(&log, nil))}, &log
+	return &Children{Log: slog.New(slog.NewTextHandler(&log, nil))}, &log
 }
 
 func shell(name, script string) Command {
@@ -36,6 +36,26 @@ func end(t *testing.T, p *Process) error {
 		t.Fatal("the helper does not end")
 	}
 	return p.Wait()
+}
+
+func TestEndLeavesNoHelper(t *testing.T) {
+	starter, _ := children()
+	var all []*Process
+	for name, script := range map[string]string{"ended": "true", "ignores signals": "trap '' TERM INT HUP; sleep 1000 & sleep 1000; true"} {
+		p, err := starter.Start(t.Context(), shell(name, script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	starter.(*Children).End(20 * time.Second)
+	for _, p := range all {
+		select {
+		case <-p.Done():
+		default:
+			t.Error("a helper runs")
+		}
+	}
 }
 
 func TestAHelpersEndIsReported(t *testing.T) {

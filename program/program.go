@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"kurma.io/stager/boot"
 	"kurma.io/stager/callins"
@@ -117,7 +118,12 @@ func (o Options) supervise(ctx context.Context, s *Supervisor) error {
 	if steps == nil {
 		steps = boot.Steps()
 	}
-	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts { return o.parts(s, log) }, steps)
+	helpers := new(helper.Children)
+	defer helpers.End(helpersEnd)
+	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts {
+		helpers.Log = log
+		return o.parts(s, helpers, log)
+	}, steps)
 	defer runtime.KeepAlive(s.Inherited.Ready) // a start that fails closes it by the end of this process alone
 	switch {
 	case err != nil:
@@ -128,8 +134,11 @@ func (o Options) supervise(ctx context.Context, s *Supervisor) error {
 	return nil
 }
 
-func (o Options) parts(s *Supervisor, log *slog.Logger) boot.Parts {
-	helpers, drivers := helper.Children{Log: log}, unionfs.Drivers()
+// helpersEnd limits how long the end of a pod waits for its helpers' ends, which a file system's server may delay.
+const helpersEnd = 2 * time.Second
+
+func (o Options) parts(s *Supervisor, helpers helper.Starter, log *slog.Logger) boot.Parts {
+	drivers := unionfs.Drivers()
 	if o.Drivers != nil {
 		drivers = o.Drivers(helpers, log)
 	}

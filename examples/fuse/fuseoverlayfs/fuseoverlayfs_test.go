@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { unionfstest.Main(m) }
 
 // starter starts helpers as children and keeps the last one.
 type starter struct {
-	helper.Children
+	*helper.Children
 	last *helper.Process
 }
 
@@ -54,7 +54,7 @@ func driver(t *testing.T) (Driver, *buffer) {
 	t.Helper()
 	text := &buffer{}
 	log := slog.New(slog.NewTextHandler(text, nil))
-	return Driver{Program: []string{"/usr/bin/fuse-overlayfs"}, Helpers: helper.Children{Log: log}, Log: log}, text
+	return Driver{Program: []string{"/usr/bin/fuse-overlayfs"}, Helpers: &helper.Children{Log: log}, Log: log}, text
 }
 
 func must(t *testing.T, err error) {
@@ -142,7 +142,7 @@ func TestExceptionsAreNarrow(t *testing.T) {
 // logs it.
 func TestALostHelperIsReported(t *testing.T) {
 	d, log := driver(t)
-	helpers := &starter{Children: d.Helpers.(helper.Children)}
+	helpers := &starter{Children: d.Helpers.(*helper.Children)}
 	d.Helpers = helpers
 	r := root(t, d, "layer", "file")
 	open, err := os.Open(r.Target + "/file")
@@ -169,7 +169,7 @@ func TestALostHelperIsReported(t *testing.T) {
 // A root whose last mount is gone has no process.
 func TestHelperEndsWithItsRoot(t *testing.T) {
 	d, log := driver(t)
-	helpers := &starter{Children: d.Helpers.(helper.Children)}
+	helpers := &starter{Children: d.Helpers.(*helper.Children)}
 	d.Helpers = helpers
 	must(t, unionfstest.Unmount(root(t, d, "layer", "file")))
 	if err := helpers.last.Wait(); err != nil {
