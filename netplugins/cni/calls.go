@@ -46,6 +46,7 @@ func (c *cni) addAll(ctx context.Context, n *network, rt *libcni.RuntimeConf) ([
 // worked, nil for none. Each plugin has its share of the time, so that one that hangs does not keep the others from
 // their work.
 func (c *cni) delAll(ctx context.Context, n *network, rt *libcni.RuntimeConf, result json.RawMessage) error {
+	addresses := podAddresses(result)
 	if !hasCheck(n.list.CNIVersion) { // so has DEL a result
 		result = nil
 	}
@@ -56,6 +57,9 @@ func (c *cni) delAll(ctx context.Context, n *network, rt *libcni.RuntimeConf, re
 			share, cancel := shareOf(ctx, i+1)
 			err = invoke.ExecPluginWithoutResult(share, path, config, c.arguments("DEL", rt), &executor{})
 			cancel()
+		}
+		if n.list.Plugins[i].Network.Type == "firewall" {
+			err = errors.Join(err, sweepFirewall(ctx, addresses))
 		}
 		errs = append(errs, err)
 	}

@@ -275,6 +275,27 @@ func TestNothingOfAPodStays(t *testing.T) {
 	}
 }
 
+// The plugin firewall succeeds although iptables has failed.
+func TestFirewallsRulesGoThoughItsIptablesFails(t *testing.T) {
+	m := newMachine(t, buildPlugins(t), iptablesBackend)
+	m.cleanRound()
+	clean := m.state()
+	for _, name := range []string{"iptables", "ip6tables"} {
+		path, err := exec.LookPath(name)
+		m.must(err)
+		script := fmt.Sprintf(`#!/bin/sh
+case $(cat /proc/$PPID/comm)" $*" in
+"firewall "*"-D CNI-FORWARD "*) exit 4 ;;
+esac
+exec %s "$@"
+`, path)
+		m.must(os.WriteFile(filepath.Join(m.dir, name), []byte(script), 0o700)) //nolint:gosec // a program
+	}
+	m.must(m.call("add"))
+	m.must(m.call("del", "PATH="+m.dir+":"+os.Getenv("PATH")))
+	m.await(clean, "firewall could not remove its rules")
+}
+
 // fail has the plugin's add or del fail by the fault.
 func (m *machine) fail(fault, adds int, mode string) {
 	m.Helper()

@@ -97,3 +97,46 @@ func sweepChain(protocol iptables.Protocol, chain string) error {
 	}
 	return tables.ClearAndDeleteChain("nat", chain)
 }
+
+// firewallChain is where the plugin firewall has the rules of pods.
+const firewallChain = "CNI-FORWARD"
+
+// sweepFirewall removes the rules of addresses that the DEL of firewall has left: it ignores the errors of iptables. It
+// comes before the addresses may be another pod's.
+func sweepFirewall(ctx context.Context, addresses []netip.Addr) error {
+	lock, err := lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	for _, address := range addresses {
+		if err := removeFirewallRules(address); err != nil {
+			return fmt.Errorf("remove the rules of %s in %s: %w", address, firewallChain, err)
+		}
+	}
+	return nil
+}
+
+func removeFirewallRules(address netip.Addr) error {
+	protocol := iptables.ProtocolIPv4
+	if address.Is6() {
+		protocol = iptables.ProtocolIPv6
+	}
+	tables, err := iptables.New(iptables.IPFamily(protocol))
+	if err != nil {
+		return err
+	}
+	exists, err := tables.ChainExists("filter", firewallChain)
+	if err != nil || !exists { // as with firewalld
+		return err
+	}
+	only := netip.PrefixFrom(address, address.BitLen()).String()
+	for _, rule := range [][]string{
+		{"-d", only, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"}, {"-s", only, "-j", "ACCEPT"},
+	} {
+		if err := tables.DeleteIfExists("filter", firewallChain, rule...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
