@@ -140,9 +140,9 @@ func (w *world) has() bool {
 	return strings.Contains(w.launcher("image", "list", "--json").stdout, w.small)
 }
 
-// pulledHere reports whether the store has the registry's image.
-func (w *world) pulledHere() bool {
-	return strings.Contains(w.launcher("image", "list", "--json").stdout, pulledName)
+// stores reports whether the store has an image of that name.
+func (w *world) stores(name string) bool {
+	return strings.Contains(w.launcher("image", "list", "--json").stdout, name)
 }
 
 // trusts reports whether the key in keyFile is trusted.

@@ -27,15 +27,9 @@ func imageOperations() []operation {
 			name: "image-import", before: [][]string{{"image", "rm", smallWord}}, act: []string{"image", "import", smallFile},
 			ready: func(w *world) bool { return !w.has() }, done: func(w *world, _ result) bool { return w.has() }, after: importAgain,
 		},
-		{
-			name: "image-pull", act: []string{"image", "import", "docker://" + pulled},
-			ready: func(w *world) bool { return !w.pulledHere() }, done: func(w *world, _ result) bool { return w.pulledHere() },
-			after: func(w *world) {
-				if w.pulledHere() {
-					w.launcher("image", "rm", pulledName)
-				}
-			},
-		},
+		importOf("image-pull", "docker://"+pulled, pulledName),
+		importOf("image-layout", layoutDir, layoutName),
+		importOf("image-archive", archiveFile, savedName),
 		{
 			name: "image-rm", act: []string{"image", "rm", smallWord},
 			ready: (*world).has, done: func(w *world, _ result) bool { return !w.has() }, after: importAgain,
@@ -57,6 +51,19 @@ func imageOperations() []operation {
 			ready: (*world).trusts, done: func(w *world, _ result) bool { return !w.trusts() }, after: forget,
 		},
 		{name: "trust-list", before: [][]string{add}, act: []string{"trust", "list"}, ready: (*world).trusts, done: said("example"), after: forget},
+	}
+}
+
+// importOf is the import of an image of Docker or OCI, which then has that name.
+func importOf(operationName, source, name string) operation {
+	return operation{
+		name: operationName, act: []string{"image", "import", source},
+		ready: func(w *world) bool { return !w.stores(name) }, done: func(w *world, _ result) bool { return w.stores(name) },
+		after: func(w *world) {
+			if w.stores(name) {
+				w.launcher("image", "rm", name)
+			}
+		},
 	}
 }
 

@@ -81,7 +81,11 @@ func (w *world) setUp() error {
 	if err := os.WriteFile(w.path("config.json"), text, 0o600); err != nil {
 		return err
 	}
-	if err := errors.Join(w.make(), serveRegistry()); err != nil {
+	image, err := newImage()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(w.make(), w.writeLayout(image), w.writeArchive(image), serveRegistry(image)); err != nil {
 		return err
 	}
 	r := w.launcher("image", "import", w.ACI, filepath.Join(w.Images, "busybox.aci"), smallFile)
