@@ -295,6 +295,11 @@ func (p *pod) join() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare the thread's root: %w", err)
 	}
+	root, err := os.Open(fmt.Sprintf("/proc/%d/root", p.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	// The network first: after the mount namespace /proc is another.
 	for _, ns := range []struct {
 		kind string
@@ -310,7 +315,7 @@ func (p *pod) join() error {
 			return fmt.Errorf("enter the stager's %s namespace: %w", ns.kind, err)
 		}
 	}
-	if err := unix.Chroot(p.root); err != nil {
+	if err := errors.Join(unix.Fchdir(int(root.Fd())), unix.Chroot(".")); err != nil {
 		return fmt.Errorf("enter the stager's root: %w", err)
 	}
 	return nil

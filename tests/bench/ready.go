@@ -16,11 +16,12 @@ func (b *benchmark) ready() error {
 	wall := newContest("pod ready: all apps run, medians of "+fmt.Sprint(b.runs), "apps")
 	cpu := newContest("CPU time of the pod's cgroup until it is ready", "apps")
 	for _, n := range sizes {
-		runc, err := b.runc.bestWay(n)
+		tried := min(n, 10) // the best way to start 10 is that of 50, where a try takes ten times as long
+		runc, err := b.runc.bestWay(tried)
 		if err != nil {
 			return err
 		}
-		crun, err := b.crun.bestWay(n)
+		crun, err := b.crun.bestWay(tried)
 		if err != nil {
 			return err
 		}
