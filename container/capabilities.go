@@ -7,9 +7,9 @@ import (
 	"github.com/moby/sys/capability"
 )
 
-// boundingSet converts capability names to a bit mask, bit N for capability N. An unknown name
+// maskOf converts capability names to a bit mask, bit N for capability N. An unknown name
 // is an error. The caller makes sure that the stager has the capabilities.
-func boundingSet(names []string) (uint64, error) {
+func maskOf(names []string) (uint64, error) {
 	numbers := make(map[string]uint)
 	for _, c := range capability.ListKnown() {
 		numbers["CAP_"+strings.ToUpper(c.String())] = uint(c)

@@ -79,12 +79,16 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if err := errors.Join(err, who.err); err != nil {
 		return nil, err
 	}
-	bounding, err := boundingSet(p.Capabilities)
+	bounding, err := maskOf(p.Capabilities)
+	if err != nil {
+		return nil, err
+	}
+	ambient, err := maskOf(p.AmbientCapabilities)
 	if err != nil {
 		return nil, err
 	}
 	plan := &shimPlan{
-		flags: e.flags, bounding: bounding, uid: who.uid, gid: who.gid, filter: c.filter,
+		flags: e.flags, bounding: bounding, ambient: ambient & bounding, uid: who.uid, gid: who.gid, filter: c.filter,
 		dir: p.Dir, candidates: spec.Candidates(p.Args[0], p.Env), args: p.Args, env: who.env,
 		nfds: uint32(len(e.kept)), nbacking: uint32(len(c.backing)), profile: c.spec.AppArmorProfile,
 		oomScore: int32(c.spec.OOMScoreAdj), memlock: c.runtime.memlock,

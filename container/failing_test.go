@@ -57,6 +57,7 @@ func TestShimStopsWhereTheKernelRefuses(t *testing.T) {
 		"dumpable":                {prctl(unix.PR_SET_DUMPABLE), nil, "keep other processes from reading this one"},
 		"keep capabilities":       {prctl(unix.PR_SET_KEEPCAPS), nil, "set capabilities"},
 		"drop capabilities":       {prctl(unix.PR_CAPBSET_DROP), nil, "drop capabilities"},
+		"ambient set":             {prctl(unix.PR_CAP_AMBIENT), func(p *shimPlan) { p.bounding, p.ambient = 1, 1 }, "set capabilities"},
 		"setresuid":               {failing.Call{Number: unix.SYS_SETRESUID}, nil, "set user"},
 		"setresgid":               {failing.Call{Number: unix.SYS_SETRESGID}, nil, "set groups"},
 		"no new privileges":       {prctl(unix.PR_SET_NO_NEW_PRIVS), func(p *shimPlan) { p.flags = shimNoNewPrivs }, "set no_new_privs"},

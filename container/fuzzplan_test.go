@@ -74,7 +74,7 @@ func FuzzPlan(f *testing.F) {
 		dir, rest, _ := strings.Cut(words, " ")
 		list := strings.Split(rest, " ")
 		next := &shimPlan{
-			flags: flags &^ shimJoin, bounding: bounding, uid: uid, gid: uid, groups: []uint32{uid}, dir: dir,
+			flags: flags &^ shimJoin, bounding: bounding, ambient: bounding & 1, uid: uid, gid: uid, groups: []uint32{uid}, dir: dir,
 			candidates: list, args: list, env: list, memlock: unix.Rlimit{Cur: 1 << 16, Max: 1 << 16},
 		}
 		second, nextErr := next.encode()

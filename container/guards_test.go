@@ -28,7 +28,7 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 	put := func(offset int, value uint32) func([]byte) []byte {
 		return func(b []byte) []byte { binary.NativeEndian.PutUint32(b[offset:], value); return b }
 	}
-	const header = 112 // shim_plan; checked below
+	const header = 120 // shim_plan; checked below
 	if len(whole) != header+len("/\x00\x00/no/such\x00x\x00") {
 		t.Fatalf("the plan is %d bytes long", len(whole))
 	}
@@ -41,12 +41,12 @@ func TestShimRefusesBrokenPlans(t *testing.T) {
 		"half a header":     {func(b []byte) []byte { return b[:40] }, uint32(unix.EINVAL)},
 		"no magic":          {put(0, 1), uint32(unix.EINVAL)},
 		"another size":      {func(b []byte) []byte { return append(b, 0) }, uint32(unix.EINVAL)},
-		"too many groups":   {put(24, 1<<31), uint32(unix.EINVAL)},
-		"too many filters":  {put(28, 1<<31), uint32(unix.EINVAL)},
-		"too many programs": {put(32, 5), uint32(unix.EINVAL)},
-		"too many words":    {put(36, 3), uint32(unix.EINVAL)},
-		"too long an env":   {put(40, 1), uint32(unix.EINVAL)},
-		"no room for words": {put(36, 1<<32-1), uint32(unix.EINVAL)}, // their vector is not allocated
+		"too many groups":   {put(32, 1<<31), uint32(unix.EINVAL)},
+		"too many filters":  {put(36, 1<<31), uint32(unix.EINVAL)},
+		"too many programs": {put(40, 5), uint32(unix.EINVAL)},
+		"too many words":    {put(44, 3), uint32(unix.EINVAL)},
+		"too long an env":   {put(48, 1), uint32(unix.EINVAL)},
+		"no room for words": {put(44, 1<<32-1), uint32(unix.EINVAL)}, // their vector is not allocated
 		"no end of string":  {func(b []byte) []byte { b[len(b)-1] = 'x'; return b }, uint32(unix.EINVAL)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,6 +63,7 @@ const (
 type shimPlan struct {
 	flags      uint32
 	bounding   uint64
+	ambient    uint64
 	uid, gid   uint32
 	owner      uint32 // the supervisor's number of uid
 	groups     []uint32
@@ -98,7 +99,7 @@ func (p *shimPlan) encode() ([]byte, error) {
 		}
 	}
 	header := C.struct_shim_plan{
-		magic: C.SHIM_MAGIC, flags: C.uint32_t(p.flags), bounding: C.uint64_t(p.bounding),
+		magic: C.SHIM_MAGIC, flags: C.uint32_t(p.flags), bounding: C.uint64_t(p.bounding), ambient: C.uint64_t(p.ambient),
 		uid: C.uint32_t(p.uid), gid: C.uint32_t(p.gid), owner: C.uint32_t(p.owner),
 		ngroups: C.uint32_t(len(p.groups)), nfilter: C.uint32_t(len(filter) / unix.SizeofSockFilter),
 		ncandidates: C.uint32_t(len(p.candidates)), nargs: C.uint32_t(len(p.args)),

@@ -107,14 +107,25 @@ void make_files_as(uint32_t id)
 		shim_fail(CHILD_OWNER, errno);
 }
 
+/* The kernel takes only what is permitted and inheritable. It empties the set with setuid(2), which comes before. */
+static void raise_ambient(uint64_t set)
+{
+	int c;
+
+	for (c = 0; c < 64; c++)
+		if (set >> c & 1 && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, c, 0, 0) < 0)
+			shim_fail(SHIM_CAPABILITIES, errno);
+}
+
 /*
  * The filter comes last, so CAP_SYS_ADMIN must survive setuid(2). The exec drops it: a program without file
- * capabilities has none if the user is not root, and the bounding set if the user is root (capabilities(7)).
+ * capabilities has the ambient set if the user is not root, and the bounding set if the user is root
+ * (capabilities(7)).
  */
 void become_user(const struct shim_plan *p, const uint32_t *groups)
 {
 	struct __user_cap_data_struct d[2];
-	uint64_t caps = 1ULL << CAP_SYS_ADMIN;
+	uint64_t caps = 1ULL << CAP_SYS_ADMIN | p->ambient;
 
 	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
 		shim_fail(SHIM_CAPABILITIES, errno);
@@ -127,8 +138,10 @@ void become_user(const struct shim_plan *p, const uint32_t *groups)
 		caps |= p->bounding;
 	d[0].permitted = d[0].effective = (uint32_t)caps;
 	d[1].permitted = d[1].effective = (uint32_t)(caps >> 32);
-	d[0].inheritable = d[1].inheritable = 0;
+	d[0].inheritable = (uint32_t)p->ambient;
+	d[1].inheritable = (uint32_t)(p->ambient >> 32);
 	set_capabilities(d);
+	raise_ambient(p->ambient);
 }
 
 /*

@@ -29,7 +29,7 @@ int change_directory(const char *dir, uint64_t effective);
 /* Makes files as this user and group from now on, with all capabilities; 0 changes nothing. */
 void make_files_as(uint32_t id);
 
-/* Becomes the user, and keeps only the capability that load_filter needs. */
+/* Becomes the user, and keeps the ambient capabilities and the one that load_filter needs. */
 void become_user(const struct shim_plan *p, const uint32_t *groups);
 
 /* Loads a seccomp filter, unless it has no instructions. */

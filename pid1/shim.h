@@ -51,6 +51,7 @@ struct shim_plan {
 	uint32_t magic;
 	uint32_t flags;
 	uint64_t bounding; /* capability bounding set, bit N is capability N */
+	uint64_t ambient;  /* ambient set, a part of bounding */
 	uint32_t uid, gid;
 	uint32_t ngroups;
 	uint32_t nfilter;

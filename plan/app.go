@@ -156,16 +156,17 @@ func planIsolated(
 // processOf is the app's main process.
 func processOf(app manifest.App, c Config, isolators appIsolators, env []string) spec.Process {
 	return spec.Process{
-		Args:             slices.Clone(app.App.Exec),
-		Env:              env,
-		Dir:              app.App.WorkingDirectory,
-		MakeDir:          c.MakeWorkingDirectory,
-		User:             app.App.User,
-		Group:            app.App.Group,
-		SupplementaryGID: slices.Clone(app.App.SupplementaryGIDs),
-		Capabilities:     isolators.Capabilities,
-		NoNewPrivileges:  isolators.NoNewPrivileges,
-		Seccomp:          isolators.Seccomp,
+		Args:                slices.Clone(app.App.Exec),
+		Env:                 env,
+		Dir:                 app.App.WorkingDirectory,
+		MakeDir:             c.MakeWorkingDirectory,
+		User:                app.App.User,
+		Group:               app.App.Group,
+		SupplementaryGID:    slices.Clone(app.App.SupplementaryGIDs),
+		Capabilities:        isolators.Capabilities,
+		NoNewPrivileges:     isolators.NoNewPrivileges,
+		Seccomp:             isolators.Seccomp,
+		AmbientCapabilities: isolators.AmbientCapabilities,
 	}
 }
 

@@ -46,15 +46,16 @@ type podIsolators struct {
 
 // appIsolators is the result of an app's isolators.
 type appIsolators struct {
-	Capabilities    []string // names, sorted
-	NoNewPrivileges bool
-	Privileged      bool
-	Seccomp         spec.Seccomp
-	OOMScoreAdj     int
-	AppArmorProfile string
-	SELinuxLabel    string
-	Resources       spec.Resources
-	Fates           []IsolatorFate
+	Capabilities        []string // names, sorted
+	AmbientCapabilities []string // of Capabilities, sorted; nil for none
+	NoNewPrivileges     bool
+	Privileged          bool
+	Seccomp             spec.Seccomp
+	OOMScoreAdj         int
+	AppArmorProfile     string
+	SELinuxLabel        string
+	Resources           spec.Resources
+	Fates               []IsolatorFate
 
 	NetworkBandwidth uint64 // of the whole pod, see podIsolators
 
@@ -72,6 +73,7 @@ type applier struct {
 
 	retain       *[]string // the capabilities to keep, nil for the default set
 	remove       []string  // the capabilities to remove from it
+	ambient      []string  // the capabilities that the ambient set is to have
 	shares       uint64    // os/linux/cpu-shares, which overrides the request of resource/cpu
 	cpuRequested bool      // resource/cpu has a request
 	filtered     bool      // there is a seccomp isolator
@@ -127,6 +129,7 @@ func isolators() []isolator {
 	return []isolator{
 		{name: "os/linux/capabilities-retain-set", app: true, repeat: addUp, apply: (*applier).retainCapabilities},
 		{name: "os/linux/capabilities-remove-set", app: true, repeat: addUp, apply: (*applier).removeCapabilities},
+		{name: ambientSet, app: true, repeat: addUp, apply: (*applier).ambientCapabilities},
 		{name: "os/linux/no-new-privileges", app: true, repeat: addUp, apply: (*applier).noNewPrivileges},
 		{name: "os/linux/seccomp-retain-set", app: true, apply: seccomp(filterToRetain)},
 		{name: "os/linux/seccomp-remove-set", app: true, apply: seccomp(filterToRemove)},
@@ -189,6 +192,7 @@ func (r Rows) applyAppIsolators(
 	i.app.Fates, i.app.Own = fates, i.decided
 	i.inheritBlockLimits()
 	i.settleCapabilities()
+	i.settleAmbient()
 	if i.app.Privileged && !i.chosen {
 		i.app.Seccomp.Kind = spec.SeccompOff
 	}

@@ -102,6 +102,28 @@ func (i *applier) settleCapabilities() {
 	i.app.Capabilities = slices.Compact(set)
 }
 
+// ambientSet is Kurma's isolator of capabilities that apps of any user have.
+const ambientSet = "os/linux/capabilities-ambient-set"
+
+func (i *applier) ambientCapabilities(value json.RawMessage) (verdict, error) {
+	set, err := parseCapabilities(value)
+	i.ambient = append(i.ambient, set...)
+	return verdict{}, err
+}
+
+// settleAmbient computes the app's ambient set, when its capabilities are settled.
+func (i *applier) settleAmbient() {
+	if i.ambient == nil {
+		return
+	}
+	set, lost := split(i.ambient, i.app.Capabilities)
+	slices.Sort(set)
+	i.app.AmbientCapabilities = slices.Compact(set)
+	if len(lost) > 0 {
+		modify(i.app.Fates, ambientSet, "the app does not have "+quoted(lost))
+	}
+}
+
 // noNewPrivileges applies os/linux/no-new-privileges: if one of several is true, the result is.
 func (i *applier) noNewPrivileges(value json.RawMessage) (verdict, error) {
 	var v bool

@@ -121,6 +121,12 @@ func TestEveryAppIsolatorHasAFate(t *testing.T) {
 		{"true", "C-NNP-01", listed("os/linux/no-new-privileges", "true"), []Fate{Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
 		{"false then true", "C-NNP-01", listed("os/linux/no-new-privileges", "false", "os/linux/no-new-privileges", "true"), []Fate{Enforced, Enforced}, func(a appIsolators) bool { return a.NoNewPrivileges }},
 		{"true then false", "C-NNP-01", listed("os/linux/no-new-privileges", "true", "os/linux/no-new-privileges", "false"), []Fate{Enforced, Modified}, func(a appIsolators) bool { return a.NoNewPrivileges }},
+		{"ambient", "C-CAP-01", listed(ambientSet, `{"set": ["CAP_KILL"]}`, ambientSet, `{"set": ["CAP_CHOWN", "CAP_KILL"]}`), []Fate{Enforced, Enforced}, func(a appIsolators) bool {
+			return slices.Equal(a.AmbientCapabilities, []string{"CAP_CHOWN", "CAP_KILL"})
+		}},
+		{"ambient beyond the app's", "C-CAP-01", listed(ambientSet, `{"set": ["CAP_KILL", "CAP_CHOWN"]}`, "os/linux/capabilities-remove-set", `{"set": ["CAP_KILL"]}`), []Fate{Modified, Enforced}, func(a appIsolators) bool {
+			return slices.Equal(a.AmbientCapabilities, []string{"CAP_CHOWN"}) && !slices.Contains(a.Capabilities, "CAP_KILL")
+		}},
 		{"default", "C-OOM-01", nil, nil, func(a appIsolators) bool { return a.OOMScoreAdj == 0 }},
 		{"score", "C-OOM-01", listed("os/linux/oom-score-adj", "-999"), []Fate{Enforced}, func(a appIsolators) bool { return a.OOMScoreAdj == -999 }},
 		{"shares", "C-CPU-02", listed("os/linux/cpu-shares", "262144"), []Fate{Enforced}, func(a appIsolators) bool { return a.Resources.CPUShares == 262144 }},

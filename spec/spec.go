@@ -102,6 +102,10 @@ type Process struct {
 	// grants some.
 	Capabilities []string
 
+	// AmbientCapabilities are those of Capabilities that a process of any user has, also after it executes a file that
+	// grants none (capabilities(7)). They are inheritable, too.
+	AmbientCapabilities []string
+
 	NoNewPrivileges bool
 
 	// Seccomp is the filter. The runtime loads it last, after everything else.

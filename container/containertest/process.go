@@ -22,6 +22,7 @@ func processCases() []testCase {
 		{"signals are at their defaults", signals},
 		{"capabilities of user 0", capabilitiesOfRoot},
 		{"capabilities of another user", capabilitiesOfUser},
+		{"ambient capabilities", ambientCapabilities},
 		{"no_new_privs", noNewPrivileges},
 		{"pending signals and message queues are limited", perUserLimits},
 		{"namespaces are the caller's but for mounts", namespaces},
@@ -106,6 +107,23 @@ func capabilitiesOfUser(b *bench) {
 	b.wantBoth(s, printCapabilities, "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000421\n")
 	b.granted()
 	b.wantBoth(s, "/granted/grep CapEff /proc/self/status", "CapEff:\t0000000000000400\n")
+}
+
+// ambientCapabilities are those of any user, and of the programs that it executes, but for a program with file
+// capabilities. Of user 0 they change nothing but the set itself.
+func ambientCapabilities(b *bench) {
+	const printAll = "exec grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status"
+	s := b.spec()
+	s.Process.User, s.Process.Group, s.Process.Capabilities = "1000", "1000", few()
+	s.Process.AmbientCapabilities = []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"}
+	b.wantBoth(s, printAll, "CapInh:\t0000000000000420\nCapPrm:\t0000000000000420\nCapEff:\t0000000000000420\n"+
+		"CapBnd:\t0000000000000421\nCapAmb:\t0000000000000420\n")
+	b.granted()
+	b.wantBoth(s, "/granted/grep -E 'Cap(Eff|Amb)' /proc/self/status", "CapEff:\t0000000000000400\nCapAmb:\t0000000000000000\n")
+	s = b.spec()
+	s.Process.Capabilities, s.Process.AmbientCapabilities = few(), []string{"CAP_KILL"}
+	b.wantBoth(s, printAll, "CapInh:\t0000000000000020\nCapPrm:\t0000000000000421\nCapEff:\t0000000000000421\n"+
+		"CapBnd:\t0000000000000421\nCapAmb:\t0000000000000020\n")
 }
 
 // granted makes /granted/grep, whose file capabilities grant CAP_NET_BIND_SERVICE to a process that

@@ -227,7 +227,8 @@ func (s *Server) validate(ctx context.Context, r records.Container, pod records.
 		return err
 	}
 	changed := slices.IndexFunc(v.Isolators, func(i daemon.ValidatedIsolator) bool {
-		return i.Name == "os/linux/capabilities-retain-set" && i.Fate != "enforced"
+		set := i.Name == "os/linux/capabilities-retain-set" || i.Name == "os/linux/capabilities-ambient-set"
+		return set && i.Fate != "enforced"
 	})
 	if changed >= 0 {
 		return fmt.Errorf("capabilities: %s", v.Isolators[changed].Why)

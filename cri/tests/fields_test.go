@@ -492,3 +492,25 @@ func TestSysOfTheHostGetsNoMounts(t *testing.T) {
 		}
 	}
 }
+
+// A port below those of every user is open to a user with the ambient capability, and to no other.
+func TestAmbientCapabilities(t *testing.T) {
+	p := newPod(t)
+	config := p.sandboxConfig()
+	config.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024"}
+	low := p.run(config)
+	low.image = p.image
+	const script = `nc -l -p 80 </dev/null 2>&1 & until grep -q ':0050 ' /proc/net/tcp*; do kill -0 $! 2>/dev/null || exit 0; done
+		kill $!; grep CapAmb /proc/self/status`
+	for want, capabilities := range map[string]*runtimeapi.Capability{
+		"nc: bind: Permission denied\n": {AddCapabilities: []string{"NET_BIND_SERVICE"}},
+		"CapAmb:\t0000000000000400\n":   {DropCapabilities: []string{"ALL"}, AddAmbientCapabilities: []string{"NET_BIND_SERVICE"}},
+	} {
+		got := low.do(script, secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUser, s.Capabilities = number64(1000), capabilities
+		}))
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

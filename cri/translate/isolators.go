@@ -27,9 +27,11 @@ func isolatorsOf(c *runtimeapi.LinuxContainerConfig, f Facts) ([]isolator, error
 		}
 		all = append(all, set...)
 	}
-	if len(s.GetCapabilities().GetAddAmbientCapabilities()) > 0 {
-		return nil, refuse("ambient capabilities")
+	ambient, err := ambientCapabilities(s.GetCapabilities(), f)
+	if err != nil {
+		return nil, err
 	}
+	all = append(all, ambient...)
 	if err := checkPaths(s); err != nil {
 		return nil, err
 	}
@@ -84,18 +86,47 @@ func profileIsolators(s *runtimeapi.LinuxContainerSecurityContext) (all []isolat
 }
 
 // capabilities returns the isolator of the default set, minus the dropped and plus the added capabilities.
+// Those that are added to the ambient set are added to all sets.
 func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
+	adds := slices.Concat(c.GetAddCapabilities(), c.GetAddAmbientCapabilities())
 	set := slices.Clone(f.Default)
 	if slices.ContainsFunc(c.GetDropCapabilities(), isAll) {
 		set = nil
 	}
-	if slices.ContainsFunc(c.GetAddCapabilities(), isAll) {
+	if slices.ContainsFunc(adds, isAll) {
 		set = slices.Clone(f.Capabilities)
 	}
 	set = slices.DeleteFunc(set, func(have string) bool {
 		return slices.ContainsFunc(c.GetDropCapabilities(), func(name string) bool { return capability(name) == have })
 	})
-	for _, name := range c.GetAddCapabilities() {
+	added, err := named(adds, f)
+	if err != nil {
+		return nil, err
+	}
+	set = append(set, added...)
+	slices.Sort(set)
+	set = slices.Compact(set)
+	if len(set) == 0 { // appc has no empty set
+		return []isolator{{"os/linux/capabilities-remove-set", map[string]any{"set": f.Default}}}, nil
+	}
+	return []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": set}}}, nil
+}
+
+// ambientCapabilities returns the isolator of the ambient set.
+func ambientCapabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
+	set, err := named(c.GetAddAmbientCapabilities(), f)
+	if slices.ContainsFunc(c.GetAddAmbientCapabilities(), isAll) {
+		set = f.Capabilities
+	}
+	if len(set) == 0 || err != nil {
+		return nil, err
+	}
+	return []isolator{{"os/linux/capabilities-ambient-set", map[string]any{"set": set}}}, nil
+}
+
+// named returns the full names of capabilities, but for ALL.
+func named(names []string, f Facts) (set []string, err error) {
+	for _, name := range names {
 		full := capability(name)
 		if isAll(name) {
 			continue
@@ -105,12 +136,7 @@ func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 		}
 		set = append(set, full)
 	}
-	slices.Sort(set)
-	set = slices.Compact(set)
-	if len(set) == 0 { // appc has no empty set
-		return []isolator{{"os/linux/capabilities-remove-set", map[string]any{"set": f.Default}}}, nil
-	}
-	return []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": set}}}, nil
+	return set, nil
 }
 
 func isAll(name string) bool { return strings.EqualFold(name, "ALL") }

@@ -117,7 +117,13 @@ func TestIsolatorsAreWhatIsAskedFor(t *testing.T) {
 		edit edit
 		want string
 	}{
-		"add":           {capability([]string{"NET_ADMIN"}, nil), `"os/linux/capabilities-retain-set","value":{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}`},
+		"add": {capability([]string{"NET_ADMIN"}, nil), `"os/linux/capabilities-retain-set","value":{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}`},
+		"ambient": {func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"net_admin"}}
+		}, `{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}},{"name":"os/linux/capabilities-ambient-set","value":{"set":["CAP_NET_ADMIN"]}}`},
+		"all ambient": {func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"ALL"}}
+		}, `"os/linux/capabilities-ambient-set","value":{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}`},
 		"add all":       {capability([]string{"ALL"}, []string{"KILL"}), `{"set":["CAP_CHOWN","CAP_NET_ADMIN"]}`},
 		"drop all":      {capability(nil, []string{"all"}), `"os/linux/capabilities-remove-set","value":{"set":["CAP_CHOWN","CAP_KILL"]}`},
 		"drop all, add": {capability([]string{"CAP_KILL"}, []string{"ALL"}), `{"set":["CAP_KILL"]}`},

@@ -78,6 +78,9 @@ func processOf(s *spec.Spec, user [2]uint32, stdio spec.Stdio) *specs.Process {
 	for _, gid := range p.SupplementaryGID {
 		out.User.AdditionalGids = append(out.User.AdditionalGids, uint32(gid))
 	}
+	ambient := p.AmbientCapabilities
+	out.Capabilities.Inheritable, out.Capabilities.Ambient = ambient, ambient
+	out.Capabilities.Permitted, out.Capabilities.Effective = ambient, ambient
 	if user[0] == 0 {
 		out.Capabilities.Permitted, out.Capabilities.Effective = p.Capabilities, p.Capabilities
 	}

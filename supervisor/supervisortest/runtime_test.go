@@ -42,7 +42,7 @@ func unmet() containertest.Unmet {
 			"a name overrides a number", "user and group of a file", "users of a file that is mounted", "supplementary groups", "HOME is the user's",
 		},
 		"its processes have the caller's rights": {
-			"Support names what the caller has", "capabilities of user 0", "capabilities of another user", "no_new_privs",
+			"Support names what the caller has", "capabilities of user 0", "capabilities of another user", "ambient capabilities", "no_new_privs",
 			"seccomp: none", "seccomp: default", "seccomp: remove-set with an errno", "seccomp: remove-set without an errno",
 			"seccomp: retain-set", "seccomp: a profile", "seccomp: a call that is newer than the filter",
 			"seccomp: a filter without the calls that set the user",
