@@ -39,8 +39,8 @@ const (
 )
 
 // TestNoProcessOutlivesTheSupervisorOrInit kills the supervisor or the init of a pod at a random moment between the
-// stager's exec and its end, KILLS times, in the host's PID namespace in one of four rounds. The daemon is the test: no
-// launcher helps to end the pod. Afterwards there is no process, mount or cgroup of the pod. The test logs how long its
+// stager's exec and its end, KILLS times, in the host's PID namespace in one of four rounds, and in a strait (straits) in
+// every second. The daemon is the test: no launcher helps to end the pod. Afterwards there is no process, mount or cgroup of the pod. The test logs how long its
 // processes have outlived the kill. KILLSSEED repeats the choices of an earlier test.
 func TestNoProcessOutlivesTheSupervisorOrInit(t *testing.T) {
 	seed := number(t, "KILLSSEED", uint64(time.Now().UnixNano()))
@@ -112,19 +112,25 @@ func (k *killed) round(t *testing.T, rng *rand.Rand) {
 		began = time.Now()
 	}
 	<-time.After(time.Until(began.Add(time.Duration(at * float64(k.takes[phase])))))
+	what := fmt.Sprintf("%s, pod %s", victim, phase)
+	if hosts {
+		what += ", host's PIDs"
+	}
 	d.Note()
+	relieve := func() {}
+	if strait := rng.IntN(2 * len(straits)); strait < len(straits) {
+		what = fmt.Sprintf("%s, %s", victim, straits[strait].name)
+		relieve = straits[strait].begin(d.Plan.Cgroup)
+	}
 	began = time.Now()
 	if victim == roleSupervisor || !killInit(d) {
 		_ = d.Cmd.Process.Kill() // a pod that stops may have ended
 	}
+	relieve()
 	var left []string
-	none := func() bool { left = processesIn(t, d.Plan.Cgroup); return len(left) == 0 }
+	none := func() bool { left = processesIn(d.Plan.Cgroup); return len(left) == 0 }
 	if !poll.Until(harness.Patience, time.Millisecond/2, none) {
 		t.Errorf("%s after the kill of the %s of a pod that %s there are the processes %q", harness.Patience, victim, phase, left)
-	}
-	what := fmt.Sprintf("%s, pod %s", victim, phase)
-	if hosts {
-		what += ", host's PIDs"
 	}
 	k.took[what] = append(k.took[what], time.Since(began))
 	d.Wait()
@@ -132,6 +138,58 @@ func (k *killed) round(t *testing.T, rng *rand.Rand) {
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), d.Plan.Root) {
 		t.Errorf("left mounted on the host: %v\n%s", err, mounts)
 	}
+}
+
+// straits are states of a pod's cgroup in which it has to end all the same. begin returns what is done after the kill.
+var straits = []struct {
+	name  string
+	begin func(cgroup string) (relieve func())
+}{
+	{"full memory", func(cgroup string) func() {
+		limitToUsage(cgroup, "memory.usage_in_bytes", "memory.limit_in_bytes")
+		limitToUsage(cgroup, "memory.current", "memory.max")
+		return func() {}
+	}},
+	{"used-up tasks", func(cgroup string) func() {
+		limitToUsage(cgroup, "pids.current", "pids.max")
+		return func() {}
+	}},
+	{"frozen", func(cgroup string) func() {
+		// Version 1 keeps a killed process until the cgroup is thawed. With both versions it alone has the processes.
+		if writeOfCgroup(cgroup, "freezer.state", "FROZEN") {
+			return func() { writeOfCgroup(cgroup, "freezer.state", "THAWED") }
+		}
+		writeOfCgroup(cgroup, "cgroup.freeze", "1")
+		return func() {}
+	}},
+}
+
+// limitToUsage limits a cgroup to what it uses, in the hierarchies that have the files.
+func limitToUsage(cgroup, usage, limit string) {
+	for _, dir := range cgroupDirs(cgroup) {
+		if used, err := os.ReadFile(filepath.Join(dir, usage)); err == nil {
+			_ = os.WriteFile(filepath.Join(dir, limit), bytes.TrimSpace(used), 0) // EBUSY: more is used meanwhile
+		}
+	}
+}
+
+// writeOfCgroup writes a file of a cgroup, and reports whether a hierarchy has it.
+func writeOfCgroup(cgroup, name, value string) bool {
+	for _, dir := range cgroupDirs(cgroup) {
+		if os.WriteFile(filepath.Join(dir, name), []byte(value), 0) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// cgroupDirs returns the folders of a cgroup.
+func cgroupDirs(cgroup string) (dirs []string) {
+	mounts, _ := daemon.Hierarchies() // the pod was started with them
+	for _, mount := range mounts {
+		dirs = append(dirs, filepath.Join(mount, cgroup))
+	}
+	return dirs
 }
 
 // killInit kills the init, or the process that becomes it. It returns false if there is none.
@@ -172,14 +230,9 @@ func lifelineOf(d *harness.Direct) (children []int) {
 }
 
 // processesIn returns the processes of a cgroup and of those in it, as the kernel lists them.
-func processesIn(t *testing.T, group string) (found []string) {
-	t.Helper()
-	mounts, err := daemon.Hierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, mount := range mounts {
-		_ = filepath.WalkDir(filepath.Join(mount, group), func(path string, entry os.DirEntry, err error) error {
+func processesIn(group string) (found []string) {
+	for _, dir := range cgroupDirs(group) {
+		_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 			if err == nil && entry.Name() == "cgroup.procs" { // a group may go meanwhile
 				text, _ := os.ReadFile(path)
 				found = append(found, strings.Fields(string(text))...)
