@@ -1,5 +1,7 @@
 package spec
 
+import "time"
+
 // RestartPolicy says after which ends the supervisor starts an app again. The zero value is never.
 type RestartPolicy struct {
 	AfterSuccess bool // after exit code 0
@@ -34,4 +36,17 @@ func ExitPolicies() []NamedPolicy[ExitPolicy] {
 		{"all", ExitPolicy{WhenAllEnded: true}},
 		{"failure", ExitPolicy{WhenAllEnded: true, AtFailure: true}},
 	}
+}
+
+// HealthCheck is a command that says whether an app works: it exits with 0, or else has failed.
+type HealthCheck struct {
+	Command Command
+
+	Interval    time.Duration // from the end of a check to the next
+	Timeout     time.Duration // of one check, which has failed then
+	Retries     int           // failures in a row that make the app unhealthy, at least 1
+	StartPeriod time.Duration // from the app's start, in which failures before the first success do not count
+
+	Restart bool // the app when it becomes unhealthy
+	Ready   bool // the app is not ready before its first success
 }

@@ -57,6 +57,9 @@ type App struct {
 	// StdinOnce says that the pipe of OpenStdin ends with the input of the first attachment that has one.
 	StdinOnce bool
 
+	// Health is how the health of each run is checked, nil for not at all.
+	Health *spec.HealthCheck
+
 	// StopSignal asks the main process to end when the pod stops; 0 for SIGTERM. Event handlers always get SIGTERM.
 	StopSignal syscall.Signal
 }
@@ -123,16 +126,20 @@ type AppStatus struct {
 	Error string
 	// Restarts counts the runs after the first.
 	Restarts int
+	// Health is that of the app, nil unless State is StateRunning and App.Health is set. Callers must not change it.
+	Health *Health
 }
 
-// Change is a change of an app's state, and the line of JSON of names.EventsFile that reports it.
+// Change is a change of an app's state or of its health, and the line of JSON of names.EventsFile that reports it.
 type Change struct {
-	Time  time.Time `json:"time"`
-	App   string    `json:"app"`
-	State State     `json:"state"`
+	Time   time.Time   `json:"time"`
+	App    string      `json:"app"`
+	State  State       `json:"state,omitempty"`  // "" for a change of the health
+	Health HealthState `json:"health,omitempty"` // "" for a change of the state
 	// Code is the exit code of the main process that has ended, of StateEnding; nil if it was not started.
 	Code *int `json:"exitCode,omitempty"`
-	// Reason, of StateEnding, is that of the Exit, or why the main process was not started.
+	// Reason, of StateEnding, is that of the Exit, or why the main process was not started; of Unhealthy it is the
+	// Health's.
 	Reason string `json:"reason,omitempty"`
 	// NotExecuted, of StateEnding, is the exit code of a shell for a program that could not be executed: 127 if it is
 	// missing, else 126; 0 for any other end.
@@ -163,7 +170,7 @@ type app struct {
 
 	// untaken has a channel for each passLast that has given up, closed when all is passed on. The app's goroutine only,
 	// and that which end starts.
-	untaken []chan struct{}
+	untaken []<-chan struct{}
 }
 
 // refusedMove is the message that reports a refused move.
@@ -181,7 +188,7 @@ func (a *app) transition(to State, fill func(*AppStatus)) {
 	from := a.status.State
 	if from.mayBecome(to) {
 		a.status.State = to
-		a.status.PID = 0
+		a.status.PID, a.status.Health = 0, nil
 		if to == StateStarting && a.status.Exit != nil {
 			a.status.Last = a.status.Exit
 		}
@@ -279,7 +286,7 @@ func (a *app) awaitTaken() bool {
 // once is one run. The error is why the main process could not be started.
 func (a *app) once(first bool) (Exit, error) {
 	r := newRun(a)
-	if first && a.Ready != nil {
+	if first && a.getsReady() {
 		a.setUnready(true)
 	}
 	requested := a.takeRequest()
@@ -287,7 +294,7 @@ func (a *app) once(first bool) (Exit, error) {
 	requested.finish(err)
 	mainEnded := func() {}
 	if first {
-		mainEnded = a.reportStarted(err)
+		mainEnded = r.reportStarted(err)
 	}
 	var exit Exit
 	if err == nil {
@@ -302,14 +309,15 @@ func (a *app) once(first bool) (Exit, error) {
 }
 
 // reportStarted sends the appStarted event: at once, or when the app is ready.
-func (a *app) reportStarted(err error) (mainEnded func()) {
-	if err != nil || a.Ready == nil {
+func (r *run) reportStarted(err error) (mainEnded func()) {
+	a := r.app
+	if err != nil || !a.getsReady() {
 		a.pod.events <- event{app: a, kind: appStarted, err: err}
 		return func() {}
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
-		err := a.Ready(ctx)
+		err := r.awaitReady(ctx)
 		a.setUnready(false)
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -317,6 +325,22 @@ func (a *app) reportStarted(err error) (mainEnded func()) {
 		a.pod.events <- event{app: a, kind: appStarted, err: err}
 	}()
 	return func() { cancel(errors.New("ended before it was ready")) }
+}
+
+// getsReady returns whether the app is ready only some time after its start.
+func (a *app) getsReady() bool { return a.Ready != nil || a.Health != nil && a.Health.Ready }
+
+// awaitReady returns nil once the app is ready, or the reason why it never will be.
+func (r *run) awaitReady(ctx context.Context) error {
+	if r.app.Ready != nil {
+		if err := r.app.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	if check := r.app.Health; check == nil || !check.Ready {
+		return nil
+	}
+	return r.awaitHealthy(ctx)
 }
 
 func (a *app) setUnready(unready bool) {

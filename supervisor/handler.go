@@ -49,7 +49,7 @@ func (r *run) runHandler(handler func() (spec.Container, error), end stop) (Exit
 	if err != nil {
 		return Exit{}, fmt.Errorf("open output: %w", err)
 	}
-	defer a.passLast(streams)
+	defer func() { a.passLast(finishing(streams)) }()
 	c, child, err := a.pod.launch(handler, stdioOf(streams), end)
 	if c != nil {
 		defer a.destroy(c)

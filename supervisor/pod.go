@@ -38,8 +38,9 @@ type Config struct {
 	Grace   time.Duration // from SIGTERM, or App.StopSignal, to SIGKILL, the same moments for all apps; 0 for no grace
 	Log     *slog.Logger  // nil for none
 
-	// Changed, where not nil, is called for each change of an app's state, in the order of the app's changes. Several
-	// calls may run at once, of one app only one, and the app's life goes on when it has returned.
+	// Changed, where not nil, is called for each change of an app's state or health, in the app's order. Several
+	// calls may run at once, of one app only one, and the app's life goes on when it has returned. It must not call the
+	// Pod.
 	Changed func(Change)
 
 	// StartLimit replaces the constant of this name, if it is not 0.

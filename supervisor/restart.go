@@ -84,10 +84,15 @@ func (a *app) ask() (*request, error) {
 	case a.status.State == StateExited && !a.revived:
 		return a.askRun()
 	case a.pending == nil:
-		a.pending = &request{done: make(chan struct{})}
-		close(a.requested)
+		a.request()
 	}
 	return a.pending, nil
+}
+
+// request makes a request, with a.mu held and none pending.
+func (a *app) request() {
+	a.pending = &request{done: make(chan struct{})}
+	close(a.requested)
 }
 
 // askRun passes a request for an app that has ended for good to Run's goroutine, which may need app.mu before.

@@ -46,12 +46,19 @@ type run struct {
 	streams *output.Streams
 	main    spec.Container
 	child   spec.Running
+
+	// Of the health checks. The app's goroutine sets watched before it starts watch, which closes it at its end; nil for
+	// none. check is watch's until then: closed when the latest check has ended, nil for none. settled gets the first
+	// health of the run that is not starting.
+	watched chan struct{}
+	check   <-chan struct{}
+	settled chan Health
 }
 
 func newRun(a *app) *run {
 	return &run{
 		app: a, slots: make(chan struct{}, parallelCommands),
-		ended: make(chan struct{}), abandoned: make(chan struct{}),
+		ended: make(chan struct{}), abandoned: make(chan struct{}), settled: make(chan Health, 1),
 	}
 }
 
@@ -99,8 +106,17 @@ func (r *run) startMain() error {
 		return err
 	}
 	r.streams.Started()
-	a.transition(StateRunning, func(s *AppStatus) { s.PID = child.PID() })
+	a.transition(StateRunning, func(s *AppStatus) {
+		s.PID = child.PID()
+		if a.Health != nil {
+			s.Health = &Health{State: HealthStarting}
+		}
+	})
 	a.pod.log.Info("app started", "app", a.Name, "pid", child.PID())
+	if a.Health != nil {
+		r.watched = make(chan struct{})
+		go r.watch(a.Health)
+	}
 	return nil
 }
 
@@ -241,21 +257,42 @@ func (r *run) finish() {
 	if r.child != nil {
 		r.killAll()
 	}
-	if r.streams != nil {
-		r.app.passLast(r.streams)
+	if r.streams == nil {
+		return
 	}
+	passed := []<-chan struct{}{finishing(r.streams)}
+	if r.watched != nil {
+		<-r.watched
+	}
+	if r.check != nil {
+		passed = append(passed, r.check)
+	}
+	r.app.passLast(passed...)
 }
 
-// passLast passes on the last output of processes that have ended, or leaves it to a goroutine after outputLimit.
-func (a *app) passLast(streams *output.Streams) {
+// finishing returns a channel that is closed when the last output of processes that have ended is passed on.
+func finishing(streams *output.Streams) <-chan struct{} {
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)
 		streams.Finish()
 	}()
-	select {
-	case <-passed:
-	case <-time.After(outputLimit):
+	return passed
+}
+
+// passLast waits until last output is passed on, or leaves it to its goroutines after outputLimit.
+func (a *app) passLast(all ...<-chan struct{}) {
+	late, release := limited(outputLimit)
+	defer release()
+	for _, passed := range all {
+		select {
+		case <-passed:
+			continue
+		case <-late.forced:
+		}
+		if closed(passed) {
+			continue
+		}
 		a.pod.log.Error("last output of app is not taken by its log or file", "app", a.Name, "limit", outputLimit)
 		a.untaken = append(a.untaken, passed)
 	}

@@ -35,24 +35,37 @@ func (p *Pod) Exec(app string, cmd spec.Command, stdio spec.Stdio) (*Session, er
 	if err != nil {
 		return nil, err
 	}
-	r, err := a.join()
+	r, err := a.running()
 	if err != nil {
 		return nil, err
 	}
+	session, err := r.exec(cmd, stdio)
+	if err != nil {
+		return nil, fmt.Errorf("start command in app %q: %w", app, err)
+	}
+	return session, nil
+}
+
+// exec is Exec for this run of the app, if the run has not ended.
+func (r *run) exec(cmd spec.Command, stdio spec.Stdio) (*Session, error) {
+	if !r.join() {
+		return nil, ErrNotRunning
+	}
 	var child spec.Running
+	var err error
 	select {
 	case s := <-r.startCommand(cmd, stdio):
 		child, err = s.child, s.err
 	case <-r.abandoned:
 		err = ErrNotRunning
 	}
-	if err != nil {
-		if closed(r.ended) {
-			err = ErrNotRunning
-		}
-		return nil, fmt.Errorf("start command in app %q: %w", app, err)
+	switch {
+	case err != nil && closed(r.ended):
+		return nil, ErrNotRunning
+	case err != nil:
+		return nil, err
 	}
-	return &Session{child: child, pid: child.PID(), log: p.log}, nil
+	return &Session{child: child, pid: child.PID(), log: r.app.pod.log}, nil
 }
 
 type startedCommand struct {
@@ -82,16 +95,26 @@ func (r *run) startCommand(cmd spec.Command, stdio spec.Stdio) <-chan startedCom
 	return started
 }
 
-// join adds a session to the app's run. The run's container is not destroyed before the
-// caller has called sessions.Done.
-func (a *app) join() (*run, error) {
+// running returns the app's run, if its main process runs.
+func (a *app) running() (*run, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.status.State != StateRunning || closed(a.run.ended) {
+	if a.status.State != StateRunning {
 		return nil, fmt.Errorf("app %q: %w", a.Name, ErrNotRunning)
 	}
-	a.run.sessions.Add(1)
 	return a.run, nil
+}
+
+// join adds a session to the run, unless the run has ended. Its container is not destroyed before the caller has called
+// sessions.Done.
+func (r *run) join() bool {
+	r.app.mu.Lock()
+	defer r.app.mu.Unlock()
+	if closed(r.ended) {
+		return false
+	}
+	r.sessions.Add(1)
+	return true
 }
 
 // Done is closed when the command has ended; processes that it started may
