@@ -53,6 +53,7 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	}
 	main := app.Spec
 	main.Process.Env = plan.WithMetadata(main.Process.Env, p.metadataURL)
+	assembled.Health = p.healthCheck(app.Health)
 	main.Devices, main.Mounts = p.devices[app.Name], rootfs.OpenDevices(main.Mounts, app.Sources, os.Lstat)
 	main.Root, main.Cgroup = rootOf(app.Name), names.AppsCgroup+"/"+app.Name
 	main.Backing = []string{scratchOf(app.Name)}
@@ -70,6 +71,16 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	}
 	assembled.Main = p.maker(app.Name, writer, main)
 	return assembled, nil
+}
+
+// healthCheck returns an app's health check, whose command has the variables of a command of run; nil for none.
+func (p *Pod) healthCheck(planned *spec.HealthCheck) *spec.HealthCheck {
+	if planned == nil {
+		return nil
+	}
+	check := *planned
+	check.Command.Env = plan.WithMetadata(check.Command.Env, p.metadataURL)
+	return &check
 }
 
 // appLog is where an app's output goes: a *crilog.Writer or a *crilog.File, which take nothing after Close. Close may
@@ -96,6 +107,26 @@ func (l *reopenedLog) Open() error {
 	return nil
 }
 
+// reopen is Open for a limited time. A log that opens later is closed again.
+func (l *reopenedLog) reopen() error {
+	var decided atomic.Bool
+	err := soon(func() error {
+		opened, err := l.open()
+		if err != nil {
+			return fmt.Errorf("open log: %w", err)
+		}
+		if decided.Swap(true) {
+			return opened.Close()
+		}
+		l.appLog.Store(&opened)
+		return nil
+	})
+	if err != nil && decided.Swap(true) { // opened at the last moment
+		return nil
+	}
+	return err
+}
+
 // Append implements appLog.
 func (l *reopenedLog) Append(stream crilog.Stream, chunk []byte) {
 	(*l.appLog.Load()).Append(stream, chunk)
@@ -113,7 +144,7 @@ func (p *Pod) startAgain(app string, log *reopenedLog) error {
 	if stdio != [3]*os.File{} || len(p.sockets[app]) > 0 {
 		return errors.New("its sockets, or the files of its output, were closed when it ended")
 	}
-	return soon(log.Open)
+	return log.reopen()
 }
 
 func openLog(c plan.LogConfig, app string, logger *slog.Logger) (appLog, error) {

@@ -29,7 +29,7 @@ func Decide(runtime spec.Runtime, drivers []unionfs.Driver, rows plan.Rows) (*ma
 	if err != nil {
 		return nil, nil, err
 	}
-	return m, pod, checkDescriptors(len(pod.Apps))
+	return m, pod, checkDescriptors(pod.Apps)
 }
 
 func readManifest() (*manifest.Manifest, error) {

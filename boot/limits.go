@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
 	"kurma.io/stager/supervisor"
 )
 
@@ -29,18 +30,25 @@ func reserveThreads(_ context.Context, p *Pod) error {
 
 // checkDescriptors refuses a pod whose apps could exhaust the process's descriptors, which the kernel would refuse at
 // some call of some app, in the start or, worse, in a later command or the stop.
-func checkDescriptors(apps int) error {
+func checkDescriptors(apps []plan.App) error {
 	const (
-		own = 100 // the supervisor with one app that starts has some 70, commands and connections have the rest
-		app = 20  // an app has 11, and up to 7 more while it starts; all start at once
+		own   = 100 // the supervisor with one app that starts has some 70, commands and connections have the rest
+		app   = 20  // an app has 11, and up to 7 more while it starts; all start at once
+		check = 10  // of an app's health, while its command starts
 	)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	if need := own + app*apps; limit.Cur < uint64(need) {
+	need := own + app*len(apps)
+	for _, a := range apps {
+		if a.Health != nil {
+			need += check
+		}
+	}
+	if limit.Cur < uint64(need) {
 		return fmt.Errorf("the limit of open files (ulimit -Hn) is %d: a pod of %d apps needs at least %d",
-			limit.Cur, apps, need)
+			limit.Cur, len(apps), need)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 )
 
 // The supervisor and init are the OOM killer's last choice, as far as the pod's plan says.
@@ -68,11 +69,16 @@ func TestAPodNeedsDescriptorsForEachApp(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := checkDescriptors(2); err != nil {
+	two := make([]plan.App, 2)
+	if err := checkDescriptors(two); err != nil {
 		t.Errorf("2 apps: %v", err)
 	}
 	const want = "the limit of open files (ulimit -Hn) is 140: a pod of 3 apps needs at least 160"
-	if err := checkDescriptors(3); err == nil || err.Error() != want {
+	if err := checkDescriptors(make([]plan.App, 3)); err == nil || err.Error() != want {
 		t.Errorf("3 apps: %v, want %s", err, want)
+	}
+	two[1].Health = new(spec.HealthCheck)
+	if err := checkDescriptors(two); err == nil || !strings.HasSuffix(err.Error(), "needs at least 150") {
+		t.Errorf("2 apps, one with a health check: %v", err)
 	}
 }

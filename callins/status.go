@@ -87,6 +87,10 @@ type appState struct {
 	Restarts   int    `json:"restarts,omitempty"`   // runs after the first
 	LastCode   *int   `json:"lastExitCode,omitempty"`
 	LastReason string `json:"lastExitReason,omitempty"` // of the run before the latest
+
+	Health   supervisor.HealthState `json:"health,omitempty"`         // of an app that runs and has a check
+	Failures int                    `json:"healthFailures,omitempty"` // of checks in a row
+	Failure  string                 `json:"healthReason,omitempty"`   // why the latest check has failed
 }
 
 // stateOf returns an app's state as the caller sees it. The PID is 0, and left out, if
@@ -96,6 +100,9 @@ func stateOf(ctx context.Context, call *Call, app supervisor.AppStatus) (state a
 	state.Restarts, state.Restarting = app.Restarts, app.State == supervisor.StateRestarting
 	if app.Last != nil {
 		state.LastCode, state.LastReason = &app.Last.Code, app.Last.Reason
+	}
+	if app.Health != nil {
+		state.Health, state.Failures, state.Failure = app.Health.State, app.Health.Failures, app.Health.Reason
 	}
 	switch {
 	case app.PID > 0:

@@ -53,6 +53,17 @@ const (
 	EventsAnnotation         = "kurma.io/stager/events"            // EventsFile
 )
 
+// Annotations of an app or its image for the app's health check. Durations are as in "1m30s".
+const (
+	HealthCommandAnnotation     = "kurma.io/stager/health-cmd"          // for /bin/sh; or words, a JSON array; or "none"
+	HealthIntervalAnnotation    = "kurma.io/stager/health-interval"     // a duration
+	HealthTimeoutAnnotation     = "kurma.io/stager/health-timeout"      // a duration
+	HealthRetriesAnnotation     = "kurma.io/stager/health-retries"      // a number
+	HealthStartPeriodAnnotation = "kurma.io/stager/health-start-period" // a duration
+	HealthOnFailureAnnotation   = "kurma.io/stager/health-on-failure"   // "none" or "restart"
+	HealthReadyAnnotation       = "kurma.io/stager/health-ready"        // "true" or "false"
+)
+
 // Annotations of an image that was converted from one of Docker or OCI, as docker2aci has them: JSON arrays of the
 // words of exec. Exec is both, one after the other.
 const (

@@ -48,6 +48,10 @@ type App struct {
 	// StopSignal is what asks the main process to end when the pod stops.
 	StopSignal syscall.Signal
 
+	// Health is how the app's health is checked, nil for not at all. Its command's environment lacks the URL of the
+	// metadata service.
+	Health *spec.HealthCheck
+
 	Fates    []IsolatorFate
 	Warnings []string // for the log
 	Notes    []string // for the log: what the app gets without having been given it
@@ -133,6 +137,9 @@ func planIsolated(
 		return App{}, err
 	}
 	plan.variables = variables
+	if plan.Health, err = healthCheck(app, variables); err != nil {
+		return App{}, err
+	}
 	plan.PreStart, plan.PostStop = eventHandlers(app.App)
 	plan.Spec = spec.Spec{
 		Name:            app.Name,

@@ -162,6 +162,11 @@ func (p *Pod) CommandEnv(app string) []string {
 	if n := slices.IndexFunc(p.Apps, func(a App) bool { return a.Name == app }); n >= 0 {
 		variables = p.Apps[n].variables
 	}
+	return commandEnv(variables)
+}
+
+// commandEnv returns the environment of a command in an app with these variables.
+func commandEnv(variables []string) []string {
 	return firstOfEachName(variables, []string{"PATH=" + defaultPath})
 }
 

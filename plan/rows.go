@@ -129,6 +129,9 @@ func annotations() []string {
 		names.HostnameAnnotation, names.StdinAnnotation, names.TTYAnnotation, names.HideProcessesAnnotation,
 		names.EnvironmentAnnotation, names.SeccompProfileAnnotation, names.OwnPIDsAnnotation, names.NumericIDsAnnotation,
 		names.StopSignalAnnotation, notifyAnnotation,
+		names.HealthCommandAnnotation, names.HealthIntervalAnnotation, names.HealthTimeoutAnnotation,
+		names.HealthRetriesAnnotation, names.HealthStartPeriodAnnotation, names.HealthOnFailureAnnotation,
+		names.HealthReadyAnnotation,
 	}
 }
 

@@ -22,10 +22,7 @@ const (
 // stopSignal returns the signal that asks an app to end, SIGTERM where nothing is said. The pod's annotation
 // overrides the image's.
 func stopSignal(app manifest.App) (syscall.Signal, error) {
-	text, found := app.Runtime.Annotations.Get(names.StopSignalAnnotation)
-	if !found && app.Image != nil {
-		text, found = app.Image.Annotations.Get(names.StopSignalAnnotation)
-	}
+	text, found := annotationOf(app, names.StopSignalAnnotation)
 	if !found {
 		return syscall.SIGTERM, nil
 	}
@@ -35,6 +32,15 @@ func stopSignal(app manifest.App) (syscall.Signal, error) {
 			names.StopSignalAnnotation, text)
 	}
 	return signal, nil
+}
+
+// annotationOf returns an annotation of the app in the pod manifest, or else of its image.
+func annotationOf(app manifest.App, name string) (string, bool) {
+	text, found := app.Runtime.Annotations.Get(name)
+	if !found && app.Image != nil {
+		text, found = app.Image.Annotations.Get(name)
+	}
+	return text, found
 }
 
 // ParseSignal reads what the STOPSIGNAL of a container file may be: a number, or a name in any case with or without
