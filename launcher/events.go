@@ -16,10 +16,10 @@ func eventsCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "show what happens to pods and apps",
-		Long: `events shows what happens to pods and their apps from now on, until SIGINT or the time of --until: pods are
-created, started, ready when all apps have been started, exited and removed; apps are started, exited, restarting,
-or failed if they could not be started. With --since it begins with the events since then; --stream=false
-shows past events only. The last 1 to 2 MiB of events are kept.`,
+		Long: `events shows what happens to pods and their apps from now on, until SIGINT or the time of
+--until: pods are created, started, ready when all apps have been started, exited and removed; apps are started,
+exited, restarting, failed if they could not be started, healthy or unhealthy. With --since it begins with the
+events since then; --stream=false shows past events only. The last 1 to 2 MiB of events are kept.`,
 		Example:           "  launcher events --since 1h --stream=false --json",
 		Args:              wants(0, 0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,

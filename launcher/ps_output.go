@@ -63,6 +63,9 @@ func stateText(info daemon.PodInfo) string {
 	case info.Restarts > 1:
 		text += fmt.Sprintf(", %d restarts", info.Restarts)
 	}
+	if info.Health != "" {
+		text += ", " + string(info.Health)
+	}
 	if info.DisconnectError != "" {
 		text += ", still connected"
 	}

@@ -11,6 +11,7 @@ import (
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/names"
 	"kurma.io/stager/plan"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ type runOptions struct {
 	name, hostname      string
 	pull                string // daemon.PodOptions.Pull
 	labels              map[string]string
+	noHealth            bool
 	cgroupParent        string
 	volumes             volumeFlags
 	net                 netFlags
@@ -76,7 +78,8 @@ func (o *runOptions) declare(flags *pflag.FlagSet) {
 func appFlags() []string {
 	return []string{
 		"exec", "env", "env-file", "user", "workdir", "memory", "cpus", "cap-add", "cap-drop", "privileged", "read-only",
-		"interactive", "tty",
+		"interactive", "tty", "health-cmd", "health-interval", "health-timeout", "health-retries", "health-start-period",
+		"health-on-failure", "no-healthcheck",
 	}
 }
 
@@ -106,6 +109,30 @@ func (o *runOptions) declareApp(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.app.TTY, "tty", "t", false,
 		"give the app a terminal of its own; with --interactive, ctrl-p ctrl-q leaves the pod running")
 	o.declareCapabilities(flags)
+	o.declareHealth(flags)
+}
+
+// declareHealth declares the flags that are annotations for the health check.
+func (o *runOptions) declareHealth(flags *pflag.FlagSet) {
+	for _, f := range []struct{ name, annotation, usage string }{
+		{"health-cmd", names.HealthCommandAnnotation, "the app is healthy while `COMMAND` for its shell exits with 0"},
+		{"health-interval", names.HealthIntervalAnnotation, "wait a `DURATION` before each check, 30s if not given"},
+		{"health-timeout", names.HealthTimeoutAnnotation, "a check that takes a `DURATION` has failed, 30s if not given"},
+		{"health-retries", names.HealthRetriesAnnotation, "`N` failures in a row make the app unhealthy, 3 if not given"},
+		{"health-start-period", names.HealthStartPeriodAnnotation, "failures in this first `DURATION` do not count"},
+		{"health-on-failure", names.HealthOnFailureAnnotation, "what becomes of an unhealthy app: `none|restart`"},
+	} {
+		flags.Func(f.name, f.usage, func(text string) error { return o.setHealth(f.annotation, text) })
+	}
+	flags.BoolVar(&o.noHealth, "no-healthcheck", false, "do not make the image's health check")
+}
+
+func (o *runOptions) setHealth(annotation, value string) error {
+	if o.app.Health == nil {
+		o.app.Health = make(map[string]string)
+	}
+	o.app.Health[annotation] = value
+	return plan.CheckHealth(annotation, value)
 }
 
 func (o *runOptions) declareCapabilities(flags *pflag.FlagSet) {
@@ -166,6 +193,12 @@ func (o *runOptions) parse(cmd *cobra.Command, args []string) error {
 	}
 	if o.app.Privileged && len(o.app.CapDrop) > 0 {
 		return usageError{"run: --cap-drop contradicts --privileged, which gives all capabilities"}
+	}
+	if o.noHealth && len(o.app.Health) > 0 {
+		return usageError{"run: --no-healthcheck contradicts the options for a health check"}
+	}
+	if o.noHealth {
+		o.app.Health = map[string]string{names.HealthCommandAnnotation: "none"}
 	}
 	for _, name := range appFlags() {
 		if cmd.Flags().Changed(name) {

@@ -125,6 +125,14 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--label =x x":                                   "want KEY or KEY=VALUE",
 		"--stop-timeout 1m x":                            "want a number of seconds",
 		"--stop-timeout -1 x":                            "want a number of seconds",
+		"--health-cmd= x":                                `invalid argument "" for "--health-cmd" flag: must be a command`,
+		"--health-interval 1 x":                          "must be a duration of at least 1s",
+		"--health-timeout 0s x":                          "must be a duration longer than 0",
+		"--health-retries 0 x":                           "must be a number of at least 1",
+		"--health-start-period -1s x":                    "must be a duration that is not negative",
+		"--health-on-failure kill x":                     `must be "none" or "restart"`,
+		"--no-healthcheck --health-retries 2 x":          "run: --no-healthcheck contradicts the options for a health check",
+		"--no-healthcheck " + pod:                        "--no-healthcheck is for an image's app; write it into the pod manifest",
 		"--read-only " + pod:                             "--read-only is for an image's app; write it into the pod manifest",
 		"--privileged " + pod:                            "--privileged is for an image's app; write it into the pod manifest",
 		"--user 3 " + pod:                                "--user is for an image's app; write it into the pod manifest",
@@ -143,7 +151,10 @@ func TestRunOptionsAreFields(t *testing.T) {
 		"--label a=b=c --label d --label a=x": `"userLabels":{"a":"x","d":""}`,
 		"--stop-timeout 90":                   `"gracePeriod":"90s"`,
 		"--tmpfs /run:mode=700":               `"mounts":[{"appVolume":{"gid":0,"kind":"empty","mode":"700","name":"launcher-path","uid":0},"path":"/run","volume":"launcher-path"}]`,
-		"--network host":                      `{"name":"os/linux/namespaces","value":{"net":"host"}}`,
+		"--no-healthcheck":                    `"annotations":[{"name":"kurma.io/stager/health-cmd","value":"none"}]`,
+		"--health-interval 5s --health-cmd true": `"annotations":[{"name":"kurma.io/stager/health-cmd","value":"true"},` +
+			`{"name":"kurma.io/stager/health-interval","value":"5s"}]`,
+		"--network host": `{"name":"os/linux/namespaces","value":{"net":"host"}}`,
 	} {
 		h.run(append(append([]string{"run", "--detach", "--name", "p"}, strings.Fields(options)...), "example.com/one")...)
 		if out := h.run("inspect", "--json", "p"); !strings.Contains(out, want) {

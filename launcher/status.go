@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 
 	"kurma.io/stager/launcher/daemon"
@@ -16,8 +18,8 @@ func statusCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status POD  |  status --isolators POD [APP]",
 		Short: "show the apps of a pod",
-		Long: `status shows the state of a pod's apps, how often each was restarted, and how its latest run has ended, or
-while it runs the run before. With --isolators it prints whether each isolator of an app is
+		Long: `status shows the state of a pod's apps, how often each was restarted, how its latest run has ended, or while
+it runs the run before, and what its health checks say. With --isolators it prints whether each isolator of an app is
 enforced, changed or ignored.`,
 		ValidArgsFunction: c.completePods(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.status(cmd.Context(), args, isolators) },
@@ -67,13 +69,40 @@ func (c *cli) isolators(ctx context.Context, pod *pods.Pod, names []string) erro
 }
 
 func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error {
-	out := c.table("APP", "STATE", "PID", "RESTARTS", "EXIT", "REASON")
+	head := []any{"APP", "STATE", "PID", "RESTARTS", "EXIT", "REASON"}
+	checked := false
+	for _, a := range apps {
+		checked = checked || a.Health != ""
+	}
+	if checked {
+		head = append(head, "HEALTH")
+	}
+	out := c.table(head...)
 	for _, name := range daemon.AppNames(pod) {
 		a := apps[name]
 		code, reason := exitText(pod, a)
-		out.row(name, appText(a), orDash(a.PID), a.Restarts, code, reason)
+		row := []any{name, appText(a), orDash(a.PID), a.Restarts, code, reason}
+		if checked {
+			row = append(row, healthText(a))
+		}
+		out.row(row...)
 	}
 	return out.flush()
+}
+
+// healthText is the health of an app, and why its latest check has failed.
+func healthText(a daemon.AppStatus) string {
+	text := cmp.Or(string(a.Health), "-")
+	switch {
+	case a.HealthFailures == 1:
+		text += ", 1 failure"
+	case a.HealthFailures > 1:
+		text += fmt.Sprintf(", %d failures", a.HealthFailures)
+	}
+	if a.HealthReason != "" {
+		text += ": " + a.HealthReason
+	}
+	return text
 }
 
 // appText is the state of an app.

@@ -189,6 +189,7 @@ func describeApp(image *images.Image) (translate.Image, error) {
 	t := translate.Image{
 		ID: image.ID, User: "0", Group: "0", StopSignal: image.Manifest.Annotations[names.StopSignalAnnotation],
 	}
+	_, t.HealthCheck = image.Manifest.Annotations[names.HealthCommandAnnotation]
 	document, err := manifest.DecodeImage(image.Manifest.Raw)
 	if err != nil || document.App == nil {
 		return t, err

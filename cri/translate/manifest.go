@@ -80,15 +80,18 @@ func appSection(
 	}, user.status(), nil
 }
 
-// annotationsOf returns the app's annotations for its user, its stdin, its terminal, its stop signal, its seccomp
-// profile and its variables whose names appc does not allow.
-func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string, profile []byte) []Variable {
+// annotationsOf returns the app's annotations for its user, its health, its stdin, its terminal, its stop signal, its
+// seccomp profile and its variables whose names appc does not allow.
+func annotationsOf(c *runtimeapi.ContainerConfig, stopSignal string, variables []string, f Facts) []Variable {
 	all := []Variable{{names.NumericIDsAnnotation, "true"}} // kubelet has judged the number, and not a name
+	if f.Image.HealthCheck {
+		all = append(all, Variable{names.HealthCommandAnnotation, "none"}) // probes are kubelet's
+	}
 	if len(variables) > 0 {
 		all = append(all, Variable{names.EnvironmentAnnotation, encode(variables)})
 	}
-	if len(profile) > 0 && !c.GetLinux().GetSecurityContext().GetPrivileged() {
-		all = append(all, Variable{names.SeccompProfileAnnotation, string(profile)})
+	if len(f.Seccomp) > 0 && !c.GetLinux().GetSecurityContext().GetPrivileged() {
+		all = append(all, Variable{names.SeccompProfileAnnotation, string(f.Seccomp)})
 	}
 	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if options == nil || options.GetPid() == runtimeapi.NamespaceMode_CONTAINER {

@@ -35,6 +35,7 @@ type Image struct {
 	User, Group         string
 	Groups              []int
 	StopSignal          string
+	HealthCheck         bool // has one, which is Docker's and none of Kubernetes
 }
 
 // Variable is a variable of an environment.
@@ -154,7 +155,7 @@ func Container(c *runtimeapi.ContainerConfig, f Facts) (Pod, error) {
 	app := podApp{
 		Name: name, Image: podImage{f.Image.ID}, App: section, Mounts: mounts,
 		ReadOnlyRootFS: c.GetLinux().GetSecurityContext().GetReadonlyRootfs(),
-		Annotations:    annotationsOf(c, word, variables, f.Seccomp),
+		Annotations:    annotationsOf(c, word, variables, f),
 	}
 	p.Manifest, err = json.Marshal(podManifest{
 		ACVersion: "0.8.11", ACKind: "PodManifest", Apps: []podApp{app}, Volumes: volumes,

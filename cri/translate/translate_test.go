@@ -275,6 +275,18 @@ func TestLabelsWithoutSELinux(t *testing.T) {
 	}
 }
 
+// A container whose image has Docker's health check is not checked: probes are kubelet's.
+func TestAnImagesHealthCheckIsNotMade(t *testing.T) {
+	for _, checked := range []bool{false, true} {
+		f := facts()
+		f.Image.HealthCheck = checked
+		pod, err := Container(config(nil), f)
+		if got := strings.Contains(string(pod.Manifest), `{"name":"kurma.io/stager/health-cmd","value":"none"}`); got != checked || err != nil {
+			t.Errorf("%t: %s, %v", checked, pod.Manifest, err)
+		}
+	}
+}
+
 func TestStopSignals(t *testing.T) {
 	for _, test := range []struct {
 		asked      runtimeapi.Signal

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ type PodInfo struct {
 	Reason  string     `json:"reason,omitempty"` // "oom-killed" if that has ended an app, or its run before the latest
 	// Restarts counts the runs of all apps after the first.
 	Restarts int `json:"restarts,omitempty"`
+	// Health is the worst of the pod's apps that run, "" if none has a health check.
+	Health Health `json:"health,omitempty"`
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
 	// Labels are the userLabels of the pod's manifest.
@@ -104,10 +107,20 @@ func (i *PodInfo) countApps(apps map[string]AppStatus) {
 			*i.Running++
 		}
 		i.Restarts += a.Restarts
+		i.Health = worse(i.Health, a.Health)
 		if a.Reason == pods.OOMKilled || a.LastReason == pods.OOMKilled {
 			i.Reason = pods.OOMKilled
 		}
 	}
+}
+
+// worse returns the worse of two.
+func worse(a, b Health) Health {
+	order := []Health{"", Healthy, HealthStarting, Unhealthy}
+	if slices.Index(order, a) < slices.Index(order, b) {
+		return b
+	}
+	return a
 }
 
 // AnswerTime is how long the description of a pod waits for the answer of its stager.

@@ -28,7 +28,21 @@ type AppStatus struct {
 	Restarts   int    `json:"restarts"`   // runs after the first
 	LastCode   *int   `json:"lastExitCode"`
 	LastReason string `json:"lastExitReason"` // of the run before the latest
+
+	Health         Health `json:"health"`         // "" without a health check
+	HealthFailures int    `json:"healthFailures"` // in a row
+	HealthReason   string `json:"healthReason"`   // why the latest check has failed
 }
+
+// Health is what the health checks of an app that runs say.
+type Health string
+
+// The health of an app.
+const (
+	HealthStarting Health = "starting" // no check has succeeded yet
+	Healthy        Health = "healthy"
+	Unhealthy      Health = "unhealthy"
+)
 
 // Status is the states of a pod's apps.
 type Status struct {

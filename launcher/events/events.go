@@ -27,6 +27,8 @@ const (
 	Removed    Action = "removed"    // of a pod: nothing is left of it
 	Failed     Action = "failed"     // of an app: it was not started, Reason says why
 	Restarting Action = "restarting" // of an app that has exited: it is going to be started again
+	Healthy    Action = "healthy"    // of an app: a health check has succeeded, the first or after it was unhealthy
+	Unhealthy  Action = "unhealthy"  // of an app: health checks in a row have failed, Reason says why the last one
 )
 
 // Event is one thing that has happened to a pod, or with App to one of its apps.
@@ -37,7 +39,7 @@ type Event struct {
 	Pod    string    `json:"pod"`  // its name
 	App    string    `json:"app,omitempty"`
 	Code   *int      `json:"code,omitempty"`   // of Exited
-	Reason string    `json:"reason,omitempty"` // of Exited and Failed, such as "oom-killed" or a signal
+	Reason string    `json:"reason,omitempty"` // of Exited, Failed and Unhealthy, such as "oom-killed"
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/appc/spec/schema"
@@ -31,6 +32,8 @@ type AppOptions struct {
 	Stdin            bool     // the app's stdin is open, for attach
 	StdinOnce        bool     // and ends with the input of the first caller of attach
 	TTY              bool     // the app has a terminal of its own
+
+	Health map[string]string // annotations for the health check, by name
 }
 
 // isZero reports whether nothing is asked for.
@@ -39,7 +42,7 @@ func (a *AppOptions) isZero() bool {
 		a.CPU == "" && a.CapAdd == nil && a.CapDrop == nil && !a.Privileged
 }
 
-// annotations returns the app's annotations for its stdin.
+// annotations returns the app's annotations for its stdin, its terminal and its health.
 func (a *AppOptions) annotations() types.Annotations {
 	var all types.Annotations
 	switch {
@@ -50,6 +53,9 @@ func (a *AppOptions) annotations() types.Annotations {
 	}
 	if a.TTY {
 		all = append(all, types.Annotation{Name: names.TTYAnnotation, Value: "true"})
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Health)) {
+		all = append(all, types.Annotation{Name: types.ACIdentifier(name), Value: a.Health[name]})
 	}
 	return all
 }

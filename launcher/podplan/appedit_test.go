@@ -194,7 +194,7 @@ func TestCapabilitiesHaveTheirNamesInManifests(t *testing.T) {
 	}
 }
 
-func TestStdinAndTerminalOfTheOptionsAreAnnotations(t *testing.T) {
+func TestOptionsForStdinTerminalAndHealthAreAnnotations(t *testing.T) {
 	want := types.Annotations{{Name: names.StdinAnnotation, Value: "stream"}, {Name: names.TTYAnnotation, Value: "true"}}
 	both := AppOptions{Stdin: true, TTY: true}
 	if diff := cmp.Diff(want, both.annotations()); diff != "" {
@@ -203,6 +203,11 @@ func TestStdinAndTerminalOfTheOptionsAreAnnotations(t *testing.T) {
 	want = types.Annotations{{Name: names.StdinAnnotation, Value: "once"}}
 	once := AppOptions{Stdin: true, StdinOnce: true}
 	if diff := cmp.Diff(want, once.annotations()); diff != "" {
+		t.Error(diff)
+	}
+	want = types.Annotations{{Name: names.HealthCommandAnnotation, Value: "x"}, {Name: names.HealthRetriesAnnotation, Value: "1"}}
+	checked := AppOptions{Health: map[string]string{names.HealthRetriesAnnotation: "1", names.HealthCommandAnnotation: "x"}}
+	if diff := cmp.Diff(want, checked.annotations()); diff != "" {
 		t.Error(diff)
 	}
 	if all := new(AppOptions).annotations(); all != nil {

@@ -145,6 +145,7 @@ type change struct {
 	Time   time.Time `json:"time"`
 	App    string    `json:"app"`
 	State  string    `json:"state"`
+	Health string    `json:"health"`   // of a line without a state
 	Code   *int      `json:"exitCode"` // of "ending"; nil for an app that was not started
 	Reason string    `json:"reason"`
 	// NotExecuted is 127 if the app's program is missing, and 126 if it cannot be executed.
@@ -169,6 +170,10 @@ func (c change) event() (events.Event, bool) {
 		e.Action = events.Failed
 	case c.State == "restarting":
 		e.Action = events.Restarting
+	case c.State == "" && c.Health == "healthy":
+		e.Action = events.Healthy
+	case c.State == "" && c.Health == "unhealthy":
+		e.Action = events.Unhealthy
 	}
 	return e, e.Action != ""
 }

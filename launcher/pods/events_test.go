@@ -46,10 +46,14 @@ line a '"running"'
 line b '"ending","reason":"no program"'
 ` + isUp + `line a '"ending","exitCode":3,"reason":"oom-killed"'
 line a '"restarting"'
+health() { echo "{\"time\":\"2026-11-21T00:00:00Z\",\"app\":\"a\",\"health\":$1}" >>/changes; }
+health '"unhealthy","reason":"exit code 1"'
+health '"healthy"'
+health '"odd"'
 echo damaged >>/changes
 line a '"exited"'
 `
-	fromFile := []string{"a started - ", "b failed - no program", " ready - ", "a exited 3 oom-killed", "a restarting - "}
+	fromFile := []string{"a started - ", "b failed - no program", " ready - ", "a exited 3 oom-killed", "a restarting - ", "a unhealthy - exit code 1", "a healthy - "}
 	for file, want := range map[string][]string{"/changes": fromFile, "/none": {" ready - "}, "": {" ready - "}} {
 		s := newStore(t)
 		pod := s.newPod(t, "pod", "")

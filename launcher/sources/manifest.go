@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/names"
+	"kurma.io/stager/plan"
 
 	"github.com/appc/spec/schema/types"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -95,10 +98,10 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 		m.annotate("created", config.Created.UTC().Format("2006-01-02T15:04:05Z"))
 	}
 	if len(c.Entrypoint)+len(c.Cmd) > 0 {
-		if err := m.annotateExec(c.Entrypoint, c.Cmd); err != nil {
+		err := cmp.Or(m.annotateHealth(c.Healthcheck, c.Shell), m.annotateExec(c.Entrypoint, c.Cmd))
+		if err != nil {
 			return nil, err
 		}
-		var err error
 		if m.App, err = appOf(c, layers); err != nil {
 			return nil, err
 		}
@@ -150,6 +153,49 @@ func (m *imageManifest) annotateExec(entrypoint, command []string) error {
 		m.annotate(name, string(text))
 	}
 	slices.SortFunc(m.Annotations, func(a, b images.NameValue) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// annotateHealth notes the HEALTHCHECK of the container file. What it leaves out is the stager's default, which is
+// Docker's.
+func (m *imageManifest) annotateHealth(check *v1.HealthConfig, shell []string) error {
+	if check == nil || len(check.Test) == 0 { // that of the base image, which has none
+		return nil
+	}
+	words := check.Test[1:]
+	switch kind := check.Test[0]; {
+	case kind == "NONE":
+		return nil
+	case kind == "CMD" && len(words) > 0:
+	case kind == "CMD-SHELL" && len(words) == 1:
+		if len(shell) == 0 {
+			shell = []string{"/bin/sh", "-c"}
+		}
+		words = slices.Concat(shell, words)
+	default:
+		return fmt.Errorf("healthcheck %q: want NONE, CMD and words, or CMD-SHELL and a command", check.Test)
+	}
+	text, err := json.Marshal(words)
+	if err != nil {
+		return err
+	}
+	m.annotate(names.HealthCommandAnnotation, string(text))
+	interval := check.Interval
+	if interval > 0 {
+		interval = max(interval, plan.MinHealthInterval)
+	}
+	for annotation, d := range map[string]time.Duration{
+		names.HealthIntervalAnnotation:    interval,
+		names.HealthTimeoutAnnotation:     check.Timeout,
+		names.HealthStartPeriodAnnotation: check.StartPeriod,
+	} {
+		if d > 0 {
+			m.annotate(annotation, d.String())
+		}
+	}
+	if check.Retries > 0 {
+		m.annotate(names.HealthRetriesAnnotation, strconv.Itoa(check.Retries))
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -42,6 +43,48 @@ func TestAVolumeInAnotherIsNoMountPoint(t *testing.T) {
 	want := []mountPoint{{"data", "/data"}, {"data-x", "/data-x"}, {"lib-a", "/lib/a"}, {"var", "/var"}}
 	if diff := cmp.Diff(want, mountPoints(volumes)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The HEALTHCHECK of a container file becomes annotations, in which nothing is said of Docker's defaults.
+func TestHealthChecksAreConverted(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		check v1.HealthConfig
+		shell []string
+		want  string // annotations without their beginning; "error" for an error
+	}{
+		{"none", v1.HealthConfig{}, nil, ""},
+		{"base image's is not made", v1.HealthConfig{Test: []string{"NONE"}, Retries: 1}, nil, ""},
+		{"words", v1.HealthConfig{Test: []string{"CMD", "/check", "a b"}}, nil, `cmd=["/check","a b"]`},
+		{"shell", v1.HealthConfig{Test: []string{"CMD-SHELL", "a || b"}}, nil, `cmd=["/bin/sh","-c","a || b"]`},
+		{"own shell", v1.HealthConfig{Test: []string{"CMD-SHELL", "a"}}, []string{"/bin/bash", "-ec"}, `cmd=["/bin/bash","-ec","a"]`},
+		{
+			"all", v1.HealthConfig{Test: []string{"CMD", "x"}, Interval: 90e9, Timeout: 5e8, StartPeriod: 1e9, Retries: 5}, nil,
+			`cmd=["x"] interval=1m30s retries=5 start-period=1s timeout=500ms`,
+		},
+		{"shortest interval", v1.HealthConfig{Test: []string{"CMD", "x"}, Interval: 1e6}, nil, `cmd=["x"] interval=1s`},
+		{"nothing to execute", v1.HealthConfig{Test: []string{"CMD"}}, nil, "error"},
+		{"unknown", v1.HealthConfig{Test: []string{"TCP", "80"}}, nil, "error"},
+	} {
+		text, err := convert(&v1.ConfigFile{Config: v1.Config{Cmd: []string{"/x"}, Healthcheck: &tt.check, Shell: tt.shell}}, "a", "", nil)
+		var m imageManifest
+		if err == nil {
+			err = json.Unmarshal(text, &m)
+		}
+		var all []string
+		for _, a := range m.Annotations {
+			if name, ours := strings.CutPrefix(a.Name, "kurma.io/stager/health-"); ours {
+				all = append(all, name+"="+a.Value)
+			}
+		}
+		got := strings.Join(all, " ")
+		if err != nil {
+			got = "error"
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, %v, want %s", tt.name, got, err, tt.want)
+		}
 	}
 }
 

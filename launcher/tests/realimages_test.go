@@ -60,8 +60,11 @@ func TestRealImagesOfARegistryKeepTheirData(t *testing.T) {
 			b.LayersAreNow()
 			stop()
 
-			b.Must("run", "--detach", "--name", "own", "--restart", "on-failure", source)
+			b.Must("run", "--detach", "--name", "own", "--restart", "on-failure", "--health-interval", "1s", source)
 			image.writes(b, "own")
+			harness.Eventually(t, "the image's health check succeeds", func() bool {
+				return strings.Contains(b.Must("status", "--json", "own"), `"health":"healthy"`)
+			})
 			before := b.Must("status", "--json", "own")
 			b.Must("kill", "own")
 			harness.Eventually(t, "the app is another process", func() bool {

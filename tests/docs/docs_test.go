@@ -44,7 +44,7 @@ func documents() []document {
 		{"docs/pods.md", "", 5, []string{
 			`pod "one" with 1 app can be started`, "good morning from user 1000", `pod "stack" with 3 apps can be started`,
 			"\npage number ", "8090->80/tcp", "web  running", `"fate": "enforced"`, " /data/pages\n",
-			"hello from a pod\na note\n", "my-notes  ",
+			"hello from a pod\na note\n", "my-notes  ", "running, healthy", "app checked/web healthy",
 		}},
 		{"docs/operate.md", "", 5, []string{
 			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", "/logs/hello/", "memory", "running", "hello from hello",
