@@ -83,13 +83,24 @@ func TestAnnotationsSayHowHealthIsChecked(t *testing.T) {
 func TestWrongHealthChecksAreRefused(t *testing.T) {
 	cmd := healthAnnotations("cmd", "true")
 	for _, test := range []struct{ setting, value, want string }{
-		{"cmd", "", "must be a command"}, {"cmd", " ", "must be a command"}, {"cmd", "[]", "must be a command"},
-		{"cmd", `["x"`, "must be a command"}, {"cmd", `[""]`, "must be a command"}, {"cmd", `["x", 1]`, "must be a command"},
-		{"cmd", "a\x00b", "must be a command"}, {"cmd", `["a\u0000"]`, "must be a command"},
-		{"interval", "999ms", "at least 1s"}, {"interval", "30", "at least 1s"},
-		{"timeout", "0s", "longer than 0"}, {"timeout", "-1s", "longer than 0"},
-		{"retries", "0", "at least 1"}, {"retries", "x\ny", "at least 1"}, {"retries", "-1", "at least 1"},
-		{"start-period", "-1s", "not negative"}, {"on-failure", "kill", `"restart"`}, {"ready", "yes", `"true"`},
+		{"cmd", "", "must be a command"},
+		{"cmd", " ", "must be a command"},
+		{"cmd", "[]", "must be a command"},
+		{"cmd", `["x"`, "must be a command"},
+		{"cmd", `[""]`, "must be a command"},
+		{"cmd", `["x", 1]`, "must be a command"},
+		{"cmd", "a\x00b", "must be a command"},
+		{"cmd", `["a\u0000"]`, "must be a command"},
+		{"interval", "999ms", "at least 1s"},
+		{"interval", "30", "at least 1s"},
+		{"timeout", "0s", "longer than 0"},
+		{"timeout", "-1s", "longer than 0"},
+		{"retries", "0", "at least 1"},
+		{"retries", "x\ny", "at least 1"},
+		{"retries", "-1", "at least 1"},
+		{"start-period", "-1s", "not negative"},
+		{"on-failure", "kill", `"restart"`},
+		{"ready", "yes", `"true"`},
 	} {
 		if _, err := checkOf(nil, append(healthAnnotations(test.setting, test.value), cmd...)); err == nil ||
 			!strings.HasPrefix(err.Error(), "annotation kurma.io/stager/health-"+test.setting+": ") ||

@@ -60,7 +60,9 @@ func TestHealthChecksAreConverted(t *testing.T) {
 		{"shell", v1.HealthConfig{Test: []string{"CMD-SHELL", "a || b"}}, nil, `cmd=["/bin/sh","-c","a || b"]`},
 		{"own shell", v1.HealthConfig{Test: []string{"CMD-SHELL", "a"}}, []string{"/bin/bash", "-ec"}, `cmd=["/bin/bash","-ec","a"]`},
 		{
-			"all", v1.HealthConfig{Test: []string{"CMD", "x"}, Interval: 90e9, Timeout: 5e8, StartPeriod: 1e9, Retries: 5}, nil,
+			"all",
+			v1.HealthConfig{Test: []string{"CMD", "x"}, Interval: 90e9, Timeout: 5e8, StartPeriod: 1e9, Retries: 5},
+			nil,
 			`cmd=["x"] interval=1m30s retries=5 start-period=1s timeout=500ms`,
 		},
 		{"shortest interval", v1.HealthConfig{Test: []string{"CMD", "x"}, Interval: 1e6}, nil, `cmd=["x"] interval=1s`},
