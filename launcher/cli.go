@@ -47,6 +47,13 @@ func exitStatus(ctx context.Context, err error) int {
 	var exit exitError
 	var failed *daemon.CallInError
 	var interrupted interruption
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && errors.As(err, &failed) {
+		code := 0
+		for _, one := range joined.Unwrap() {
+			code = cmp.Or(code, exitStatus(ctx, one))
+		}
+		return code
+	}
 	switch {
 	case err == nil:
 		return 0
@@ -140,8 +147,7 @@ func elsewhere() map[string]string {
 // otherwise maps options of podman's and docker's run to how the launcher does the same.
 func otherwise() map[string]string {
 	return map[string]string{
-		"add-host": "--volume /FILE:/etc/hosts:ro gives the apps a hosts file",
-		"init":     "the stager is the init process of every pod",
+		"init": "the stager is the init process of every pod",
 	}
 }
 

@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/launcher/daemon"
 
 	"github.com/spf13/cobra"
 )
@@ -43,57 +46,61 @@ func TestHelpIsPrintedForEachCommand(t *testing.T) {
 func TestUsageErrorsProposeWhatMayBeMeant(t *testing.T) {
 	h := newHost(t)
 	for args, want := range map[string]string{
-		"rnu":                             `unknown command "rnu"; did you mean run or rm?`,
-		"rnu --detach x":                  `unknown command "rnu"; did you mean run or rm?`,
-		"stats-of p":                      `unknown command "stats-of"; launcher --help lists the commands`,
-		"image lst":                       `image: unknown command "lst"; did you mean list?`,
-		"network lst":                     `network: unknown command "lst"; did you mean list?`,
-		"trust lst":                       `trust: unknown command "lst"; did you mean list?`,
-		"image":                           "image: no command; want export, import, list, prune, rm",
-		"help rnu":                        `unknown command "rnu"; did you mean run or rm?`,
-		"help image lst":                  `image: unknown command "lst"; did you mean list?`,
-		"run --detahc x":                  "run: unknown flag: --detahc; did you mean --detach?",
-		"ps -x":                           "ps: unknown shorthand flag: 'x' in -x; launcher ps --help lists the options",
-		"run p sh -c x":                   "run: unknown shorthand flag: 'c' in -c; launcher run --help lists the options, and those of the app come after --",
-		"images":                          `unknown command "images"; did you mean image list?`,
-		"pull x":                          `unknown command "pull"; did you mean image import docker://NAME?`,
-		"login":                           `unknown command "login"; did you mean docker login or skopeo login; the launcher uses their credentials?`,
-		"tag x y":                         `unknown command "tag"; did you mean imagePins in the configuration`,
-		"run -p 80:65536 x":               `run: invalid argument "80:65536" for "-p, --publish" flag: port "65536": want a number from 1 to 65535`,
-		"run -p 80:80 --net host x":       "run: --publish contradicts --net host, with which apps listen on the host's own ports",
-		"run -p 80:80 --net none x":       "run: --publish contradicts --net none",
-		"validate -p 80:80 --net none x":  "validate: --publish contradicts --net none",
-		"run --add-host a:1.1.1.1 x":      "run: unknown flag: --add-host; --volume /FILE:/etc/hosts:ro gives the apps a hosts file",
-		"run --dns one x":                 `run: invalid argument "one" for "--dns" flag: want an address`,
-		"run --dns 1.1.1.1 --net host x":  "run: --dns contradicts --net host, with which apps have the host's name servers",
-		"run --dns 1.1.1.1 --net none x":  "run: --dns contradicts --net none",
-		"run --init x":                    "run: unknown flag: --init; the stager is the init process of every pod",
-		"start p":                         `unknown command "start"; did you mean run or restart?`,
-		"ps x":                            "ps: want no arguments",
-		"run --name":                      "run: flag needs an argument: --name",
-		"run --net x example.com/one":     `run: no network "x": the configuration has no container_networks; --net host and --net none always work`,
-		"run --net= example.com/one":      `run: invalid argument "" for "--net" flag: want a network`,
-		"validate --net x p.json":         `validate: no network "x"`,
-		"logs --tail x p":                 `logs: invalid argument "x" for "-n, --tail" flag: want a number of lines`,
-		"logs --since yesterday p":        `want an RFC 3339 time or a duration such as "1h30m"`,
-		"logs --stream stdin p":           "want stdout or stderr",
-		"logs --stager --tail 2 p":        "logs: --stager shows the whole log; want no other option than --follow",
-		"logs --stager -t p":              "logs: --stager shows the whole log",
-		"logs --stager --since 1h p":      "logs: --stager shows the whole log",
-		"logs --stager --until 1h p":      "logs: --stager shows the whole log",
-		"logs --stager --stream stdout p": "logs: --stager shows the whole log",
-		"image export x -":                "image export: want a FILE, not -: the signature is written beside the file",
-		"stop --time x p":                 `stop: invalid argument "x" for "-t, --time" flag: want a number of seconds`,
-		"stop --time -3 p":                "want a number of seconds",
-		"stop --time 1e3 p":               "want a number of seconds",
-		"stop --time 99999999999 p":       "want a number of seconds",
-		"run --cgroup-parent ../.. x":     "run: --cgroup-parent ../..: want a path below the root of the cgroups, or own",
-		"run --cgroup-parent / x":         "run: --cgroup-parent /: want a path below the root of the cgroups, or own",
-		"--state= ps":                     `invalid argument "" for "--state" flag: want a folder`,
-		"ps --config=":                    `ps: invalid argument "" for "--config" flag: want a file`,
-		"completion tcsh":                 "completion: want bash, zsh or fish",
-		"image rm":                        "image rm: want IMAGE…",
-		"monitor":                         "monitor: want the DIR of a pod; commands that leave a pod in the background start this",
+		"rnu":                                `unknown command "rnu"; did you mean run or rm?`,
+		"rnu --detach x":                     `unknown command "rnu"; did you mean run or rm?`,
+		"stats-of p":                         `unknown command "stats-of"; launcher --help lists the commands`,
+		"image lst":                          `image: unknown command "lst"; did you mean list?`,
+		"network lst":                        `network: unknown command "lst"; did you mean list?`,
+		"trust lst":                          `trust: unknown command "lst"; did you mean list?`,
+		"image":                              "image: no command; want export, import, list, prune, rm",
+		"help rnu":                           `unknown command "rnu"; did you mean run or rm?`,
+		"help image lst":                     `image: unknown command "lst"; did you mean list?`,
+		"run --detahc x":                     "run: unknown flag: --detahc; did you mean --detach?",
+		"ps -x":                              "ps: unknown shorthand flag: 'x' in -x; launcher ps --help lists the options",
+		"run p sh -c x":                      "run: unknown shorthand flag: 'c' in -c; launcher run --help lists the options, and those of the app come after --",
+		"images":                             `unknown command "images"; did you mean image list?`,
+		"pull x":                             `unknown command "pull"; did you mean image import docker://NAME?`,
+		"login":                              `unknown command "login"; did you mean docker login or skopeo login; the launcher uses their credentials?`,
+		"tag x y":                            `unknown command "tag"; did you mean imagePins in the configuration`,
+		"run -p 80:65536 x":                  `run: invalid argument "80:65536" for "-p, --publish" flag: port "65536": want a number from 1 to 65535`,
+		"run -p 80:80 --net host x":          "run: --publish contradicts --net host, with which apps listen on the host's own ports",
+		"run -p 80:80 --net none x":          "run: --publish contradicts --net none",
+		"validate -p 80:80 --net none x":     "validate: --publish contradicts --net none",
+		"run --add-host a x":                 `run: invalid argument "a" for "--add-host" flag: want NAME:ADDRESS`,
+		"run --add-host a:b x":               `run: invalid argument "a:b" for "--add-host" flag: "b" is not an IP address`,
+		"run --add-host :1.1.1.1 x":          `run: invalid argument ":1.1.1.1" for "--add-host" flag: want NAME:ADDRESS`,
+		"run --add-host a/b:1.1.1.1 x":       `run: invalid argument "a/b:1.1.1.1" for "--add-host" flag: want NAME:ADDRESS`,
+		"run --add-host localhost:1.1.1.1 x": `run: invalid argument "localhost:1.1.1.1" for "--add-host" flag: localhost is the pod itself`,
+		"run --dns one x":                    `run: invalid argument "one" for "--dns" flag: want an address`,
+		"run --dns 1.1.1.1 --net host x":     "run: --dns contradicts --net host, with which apps have the host's name servers",
+		"run --dns 1.1.1.1 --net none x":     "run: --dns contradicts --net none",
+		"run --init x":                       "run: unknown flag: --init; the stager is the init process of every pod",
+		"start p":                            `unknown command "start"; did you mean run or restart?`,
+		"ps x":                               "ps: want no arguments",
+		"run --name":                         "run: flag needs an argument: --name",
+		"run --net x example.com/one":        `run: no network "x": the configuration has no container_networks; --net host and --net none always work`,
+		"run --net= example.com/one":         `run: invalid argument "" for "--net" flag: want a network`,
+		"validate --net x p.json":            `validate: no network "x"`,
+		"logs --tail x p":                    `logs: invalid argument "x" for "-n, --tail" flag: want a number of lines`,
+		"logs --since yesterday p":           `want an RFC 3339 time or a duration such as "1h30m"`,
+		"logs --stream stdin p":              "want stdout or stderr",
+		"logs --stager --tail 2 p":           "logs: --stager shows the whole log; want no other option than --follow",
+		"logs --stager -t p":                 "logs: --stager shows the whole log",
+		"logs --stager --since 1h p":         "logs: --stager shows the whole log",
+		"logs --stager --until 1h p":         "logs: --stager shows the whole log",
+		"logs --stager --stream stdout p":    "logs: --stager shows the whole log",
+		"image export x -":                   "image export: want a FILE, not -: the signature is written beside the file",
+		"stop --time x p":                    `stop: invalid argument "x" for "-t, --time" flag: want a number of seconds`,
+		"stop --time -3 p":                   "want a number of seconds",
+		"stop --time 1e3 p":                  "want a number of seconds",
+		"stop --time 99999999999 p":          "want a number of seconds",
+		"run --cgroup-parent ../.. x":        "run: --cgroup-parent ../..: want a path below the root of the cgroups, or own",
+		"run --cgroup-parent / x":            "run: --cgroup-parent /: want a path below the root of the cgroups, or own",
+		"--state= ps":                        `invalid argument "" for "--state" flag: want a folder`,
+		"ps --config=":                       `ps: invalid argument "" for "--config" flag: want a file`,
+		"completion tcsh":                    "completion: want bash, zsh or fish",
+		"image rm":                           "image rm: want IMAGE…",
+		"monitor":                            "monitor: want the DIR of a pod; commands that leave a pod in the background start this",
 	} {
 		r := h.try(strings.Fields(args)...)
 		last := r.stderr[strings.LastIndex(strings.TrimSuffix(r.stderr, "\n"), "\n")+1:]
@@ -240,5 +247,22 @@ func TestVersionIsPrintedAsJSON(t *testing.T) {
 	var v struct{ Version, Go, Arch string }
 	if err := json.Unmarshal([]byte(h.run("version", "--json")), &v); err != nil || v.Version == "" || v.Go == "" || v.Arch == "" {
 		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// Of several call-ins that have failed, and other errors beside them, each is reported.
+func TestEachOfJoinedErrorsIsReported(t *testing.T) {
+	file := must(os.Create(filepath.Join(t.TempDir(), "stderr")))
+	defer file.Close()
+	stderr := os.Stderr
+	os.Stderr = file
+	defer func() { os.Stderr = stderr }()
+	err := errors.Join(&daemon.CallInError{Code: 3, Words: "status: one\n"}, errors.New("two"), &daemon.CallInError{Code: 4, Words: "status: three\n"})
+	if code := exitStatus(t.Context(), err); code != 3 {
+		t.Errorf("exit status %d", code)
+	}
+	const want = "status: one\nlauncher: two\nstatus: three\n"
+	if got := string(must(os.ReadFile(file.Name()))); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

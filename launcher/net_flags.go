@@ -5,16 +5,19 @@ import (
 	"net/netip"
 
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/launcher/pods"
 
 	"github.com/spf13/pflag"
 )
 
-// netFlags collects --net, --publish and --dns.
+// netFlags collects --net, --publish, --dns and --add-host.
 type netFlags struct {
 	host, none  bool
 	requests    []networks.Request
 	publish     []networks.PortMapping
 	nameServers []string
+	hosts       []pods.Host
 }
 
 // takeOtherNames accepts the names that podman and docker have for options. Only the launcher's own are shown and
@@ -42,6 +45,11 @@ func (f *netFlags) declare(flags *pflag.FlagSet) {
 		})
 	flags.Func("net", "connect to a network of the configuration, `NETWORK[:OPTIONS]`; \"host\" for the host's "+
 		"network, \"none\" for only a loopback device (also --network)", f.add)
+	flags.Func("add-host", "give the apps a name in /etc/hosts, `NAME:ADDRESS`", func(text string) error {
+		host, err := podplan.ParseHost(text)
+		f.hosts = append(f.hosts, host)
+		return err
+	})
 	flags.Func("dns", "ask the name server at this `ADDRESS`, not those of the networks", func(text string) error {
 		if _, err := netip.ParseAddr(text); err != nil {
 			return errors.New("want an address")

@@ -44,8 +44,8 @@ func (o *runOptions) pod(command string) (daemon.PodOptions, error) {
 	asked.Options = podplan.Options{
 		Name: o.name, Hostname: o.hostname, Labels: o.labels, Volumes: o.volumes.named, Mounts: o.volumes.mounts, App: o.app,
 		HostNetwork: o.net.host, NoNetwork: o.net.none, Networks: o.net.requests, Publish: o.net.publish,
-		NameServers: o.net.nameServers,
-		Remove:      o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
+		NameServers: o.net.nameServers, AddHosts: o.net.hosts,
+		Remove: o.remove && !o.interactive(), ExitPolicy: o.exitPolicy, Restart: o.restart,
 		GracePeriod: o.gracePeriod,
 	}
 	switch {

@@ -96,6 +96,9 @@ func (o Options) runOptions() []string {
 	for _, server := range o.NameServers {
 		words = append(words, "--dns", server)
 	}
+	for _, host := range o.AddHosts {
+		words = append(words, "--add-host", host.Name+":"+host.Address.String())
+	}
 	return words
 }
 

@@ -2,12 +2,14 @@ package podplan
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kurma.io/stager/launcher/networks"
+	"kurma.io/stager/launcher/pods"
 )
 
 // The ports of options become ports of the manifest, beside those that it has, and networks options of run.
@@ -23,7 +25,8 @@ func TestAGeneratedManifestHasThePortsOfOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := Options{
-		Networks: []networks.Request{request}, NameServers: []string{"192.0.2.9"}, ExitPolicy: "failure", Restart: "always", GracePeriod: "7s",
+		Networks: []networks.Request{request}, NameServers: []string{"192.0.2.9"}, AddHosts: []pods.Host{{Name: "db", Address: netip.MustParseAddr("2001:db8::1")}},
+		ExitPolicy: "failure", Restart: "always", GracePeriod: "7s",
 		Publish: []networks.PortMapping{
 			{HostPort: 80, ContainerPort: 8080, Protocol: "tcp"},
 			{HostPort: 81, ContainerPort: 8080, Protocol: "udp", HostIP: "127.0.0.1"},
@@ -34,7 +37,7 @@ func TestAGeneratedManifestHasThePortsOfOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "--exit-policy failure --restart always --stop-timeout 7 --net n:ips=192.0.2.1,label=a=b --dns 192.0.2.9"
+	const want = "--exit-policy failure --restart always --stop-timeout 7 --net n:ips=192.0.2.1,label=a=b --dns 192.0.2.9 --add-host db:2001:db8::1"
 	if words := strings.Join(plan.Options, " "); words != want {
 		t.Errorf("options %q, want %q", words, want)
 	}

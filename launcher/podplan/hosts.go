@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path"
+	"regexp"
 	"slices"
+	"strings"
 
 	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
@@ -22,9 +25,28 @@ import (
 // hostsTarget is where the apps of a pod on a network have its hosts file.
 const hostsTarget = "/etc/hosts"
 
-// addHosts gives the apps of a pod that is connected to networks its hosts file, as a volume, and the pod the name that
-// is in it. An app with another volume that covers the file, or would be covered by it, keeps that, and one whose
-// image has no place for the file keeps what it has.
+// ParseHost reads a name that a pod's hosts file is to have, and its address: NAME:ADDRESS.
+func ParseHost(text string) (pods.Host, error) {
+	name, address, found := strings.Cut(text, ":")
+	if !found || !regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`).MatchString(name) || len(name) > 253 {
+		return pods.Host{}, errors.New("want NAME:ADDRESS")
+	}
+	if strings.EqualFold(name, "localhost") {
+		return pods.Host{}, errors.New("localhost is the pod itself")
+	}
+	if inner, ok := strings.CutPrefix(address, "["); ok {
+		address = strings.TrimSuffix(inner, "]")
+	}
+	parsed, err := netip.ParseAddr(address)
+	if err != nil || parsed.Zone() != "" {
+		return pods.Host{}, fmt.Errorf("%q is not an IP address", address)
+	}
+	return pods.Host{Name: name, Address: parsed}, nil
+}
+
+// addHosts gives the apps of a pod that is connected to networks, or has added hosts, its hosts file, as a volume, and
+// the pod the name that is in it. An app with another volume that covers the file, or would be covered by it, keeps
+// that, and one whose image has no place for the file keeps what it has; with added hosts either is an error.
 func (p *Planner) addHosts(d *document, plan *pods.Plan, m *manifest.Manifest) error {
 	plan.Hostname = decision.HostnameOf(plan.Name)
 	if name, asked := d.pod.Annotations.Get(names.HostnameAnnotation); asked {
@@ -44,7 +66,11 @@ func (p *Planner) addHosts(d *document, plan *pods.Plan, m *manifest.Manifest) e
 		if err != nil {
 			return fmt.Errorf("app %q: %w", app.Name, err)
 		}
-		if coversHosts(app) || !hasPlace {
+		switch covered := coversHosts(app) || !hasPlace; {
+		case covered && len(plan.AddedHosts) > 0:
+			return fmt.Errorf("app %q: add hosts: its image or a volume has something else than a file of its own at %s",
+				app.Name, hostsTarget)
+		case covered:
 			continue
 		}
 		d.pod.Apps[i].Mounts = append(d.pod.Apps[i].Mounts, schema.Mount{Volume: *name, Path: hostsTarget})

@@ -100,6 +100,7 @@ type Options struct {
 	HostNetwork bool              // the pod uses the host's network, whatever its manifest says
 	NoNetwork   bool              // the pod has loopback alone
 	Networks    []networks.Request
+	AddHosts    []pods.Host
 	NameServers []string // addresses, in place of those of the networks, of which the pod has at least one
 	// ports beside those of the manifest; an error if no network of the pod publishes them
 	Publish []networks.PortMapping
@@ -170,7 +171,8 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 	if err != nil {
 		return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 	}
-	if len(plan.Networks) > 0 {
+	plan.AddedHosts = o.AddHosts
+	if len(plan.Networks)+len(plan.AddedHosts) > 0 {
 		if err := p.addHosts(&d, &plan, m); err != nil {
 			return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 		}

@@ -14,9 +14,9 @@ import (
 )
 
 // The names between the pods of a network are in a hosts file of each pod that is connected to networks: localhost, the
-// pod's hostname and name, and the names of the pods that share a network with it, each with its addresses on the
-// shared networks. The pods' records decide what is in all files. So a process that connects or disconnects a pod
-// writes the files of all pods that differ from that, and repairs what a killed process has left.
+// names that were added to the pod, its hostname and name, and the names of the pods that share a network with it, each
+// with its addresses on the shared networks. The pods' records decide what is in all files. So a process that connects
+// or disconnects a pod writes the files of all pods that differ from that, and repairs what a killed process has left.
 //
 // The apps have the file mounted, so it is written in place. A pod whose file has text is in the files of others: the
 // text is written once the pod has its addresses, and the file is removed before the pod loses them.
@@ -32,6 +32,20 @@ func (k *Keeper) makeHosts() error {
 		return fmt.Errorf("make hosts file: %w", err)
 	}
 	return errors.Join(file.Chmod(0o644), file.Close()) // whatever the umask
+}
+
+// writeOwnHosts writes the hosts file of a pod without networks, if it has one. No other pod has its name.
+func (k *Keeper) writeOwnHosts() error {
+	if len(k.Plan.AddedHosts) == 0 {
+		return nil
+	}
+	if err := k.makeHosts(); err != nil {
+		return err
+	}
+	if err := rewrite(k.hosts(), hostsLines(&k.Pod, nil).text()); err != nil {
+		return fmt.Errorf("write hosts file: %w", err)
+	}
+	return nil
 }
 
 // joinHosts writes the pod's hosts file, and the pod into the files of others.
@@ -119,11 +133,20 @@ type hosts struct {
 	names []string
 }
 
-// hostsLines returns the lines of a pod's own names.
+// hostsLines returns the lines of the names that were added to a pod, and of its own.
 func hostsLines(p *Pod, connections []Connection) *hosts {
 	h := &hosts{
 		lines: []string{"127.0.0.1\tlocalhost\n", "::1\tlocalhost ip6-localhost ip6-loopback\n"},
 		names: []string{"localhost", "ip6-localhost", "ip6-loopback"},
+	}
+	for _, added := range p.Plan.AddedHosts {
+		var all []netip.Addr // of all additions of the name, which the first one makes
+		for _, other := range p.Plan.AddedHosts {
+			if strings.EqualFold(other.Name, added.Name) {
+				all = append(all, other.Address)
+			}
+		}
+		h.add(all, added.Name)
 	}
 	own := sharedAddresses(connections, connections)
 	if len(own) == 0 {

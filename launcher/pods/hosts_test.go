@@ -3,6 +3,7 @@ package pods
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,19 @@ func TestHostsFilesNameThePodsOfSharedNetworks(t *testing.T) {
 		{"a name that is no hostname", func() (*Pod, []Connection) { return pod("my_web", "my-web", connectedTo("a", "10.0.0.2", "")) }, nil, nil, "10.0.0.2\tmy-web my_web\n"},
 		{"no address", func() (*Pod, []Connection) { return pod("web", "web", connectedTo("lo", "127.0.0.1", "::1")) }, nil, nil, "127.0.0.1\tweb\n"},
 		{"no hostname", func() (*Pod, []Connection) { return pod("web", "", connectedTo("a", "10.0.0.2", "")) }, nil, nil, "10.0.0.2\tweb\n"},
+		{
+			"added hosts", func() (*Pod, []Connection) {
+				p, own := pod("web", "web", connectedTo("a", "10.0.0.2", ""))
+				for _, text := range []string{"db 192.0.2.1", "api 192.0.2.2", "DB 2001:db8::1", "localhost 192.0.2.3"} {
+					name, address, _ := strings.Cut(text, " ")
+					p.Plan.AddedHosts = append(p.Plan.AddedHosts, Host{name, netip.MustParseAddr(address)})
+				}
+				return p, own
+			},
+			map[string][]Connection{"db": {connectedTo("a", "10.0.0.3", "")}, "other": {connectedTo("a", "10.0.0.4", "")}},
+			[]string{"db", "other"},
+			"192.0.2.1\tdb\n2001:db8::1\tdb\n192.0.2.2\tapi\n10.0.0.2\tweb\n10.0.0.4\tother\n",
+		},
 		{
 			"shared networks", func() (*Pod, []Connection) {
 				return pod("web", "web", connectedTo("a", "10.0.0.2", ""), connectedTo("b", "10.1.0.2", ""))

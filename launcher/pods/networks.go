@@ -57,7 +57,7 @@ func (k *Keeper) connect(ctx context.Context) (<-chan connected, error) {
 	done := make(chan connected, 1)
 	if len(k.Plan.Networks) == 0 {
 		done <- connected{}
-		return done, nil
+		return done, k.writeOwnHosts()
 	}
 	if k.connector == nil {
 		return nil, errors.New("connect pod to its networks: no configuration of networks")

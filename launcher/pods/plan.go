@@ -2,6 +2,7 @@ package pods
 
 import (
 	"encoding/json"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,8 +37,10 @@ type Plan struct {
 	// Networks are the networks that the pod is connected to, in this order; none with
 	// HostNetwork.
 	Networks []networks.Attachment `json:"networks,omitempty"`
-	// Hostname is that of the apps of a pod with Networks, "" for none; it is a name of the pod's addresses.
+	// Hostname is that of the apps of a pod with a hosts file, "" for none; it is a name of the pod's addresses.
 	Hostname string `json:"hostname,omitempty"`
+	// AddedHosts are lines of the pod's hosts file, before those of the pods.
+	AddedHosts []Host `json:"addedHosts,omitempty"`
 	// Ports are the ports of the host that lead to the pod.
 	Ports []networks.PortMapping `json:"ports,omitempty"`
 	// Journal is the host's folder of journald's sockets, which becomes
@@ -85,6 +88,12 @@ type Plan struct {
 func (p Plan) Again() Plan {
 	p.UUID, p.VolumesOf = uuid.NewString(), p.UUID
 	return p
+}
+
+// Host is a name that a pod's hosts file has beside those of pods.
+type Host struct {
+	Name    string     `json:"name"`
+	Address netip.Addr `json:"address"`
 }
 
 // Layer is an image that an app of the pod is made of.

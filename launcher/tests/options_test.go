@@ -24,6 +24,8 @@ func TestRunOptionsHaveTheirEffects(t *testing.T) {
 		},
 		{[]string{"--privileged"}, "mkdir /m; mount -t tmpfs none /m && echo mounted", "mounted\n"},
 		{[]string{"--cap-drop", "MKNOD"}, "mkdir /m; mount -t tmpfs none /m 2>/dev/null || echo refused", "refused\n"},
+		{[]string{"--net", "none", "--add-host", "db:192.0.2.7", "--add-host", "DB:2001:db8::1"}, "cat /etc/hosts | grep -i db", "192.0.2.7\tdb\n2001:db8::1\tdb\n"},
+		{[]string{"--net", "host", "--add-host", "db:192.0.2.7"}, "grep db /etc/hosts", "192.0.2.7\tdb\n"},
 		{[]string{"--volume", hosts + ":/etc/hosts:ro"}, "cat /etc/hosts", "192.0.2.7 db\n"},
 	} {
 		args := append([]string{"run", "--rm", "--entrypoint", "/bin/sh"}, tt.options...)
