@@ -64,7 +64,6 @@ func unmet() containertest.Unmet {
 		"descriptors that are nil are the container's own":                  "crun exec gives a command the null device with which it was started",
 		"LISTEN_PID is the app's own number":                                "crun takes the environment before there is a process with a number",
 		"a read-only bind keeps the flags of its source":                    "crun sets the flags of a bind anew, without those of its source",
-		"a user namespace of the app's own":                                 "the example makes none, and says so by its Support",
 		"users of a file that is mounted":                                   "crun takes numbers, which are looked up before it mounts anything",
 		"seccomp: retain-set":                                               filter,
 		"seccomp: a filter without the calls that set the user":             filter,

@@ -12,6 +12,7 @@ import (
 // Case is one promise of a contract. Its name does not change.
 type Case struct {
 	Name string
+	Core bool // no pod runs without it: no implementation can declare that it does not meet the case
 	Run  func(testing.TB)
 }
 
@@ -21,8 +22,8 @@ type Unmet map[string]string
 
 // Run runs the cases, each as a subtest. It also runs the cases of unmet, and logs each with its
 // reason. The test fails if a case of unmet passes, so that declarations stay true, if no case has a
-// name of unmet, and if a reason is empty. who is the implementation, for messages. A declared case
-// must call FailNow, Fatal and Fatalf in the goroutine that runs it.
+// name of unmet, if a case of unmet is one of the core, and if a reason is empty. who is the implementation, for
+// messages. A declared case must call FailNow, Fatal and Fatalf in the goroutine that runs it.
 func Run(t *testing.T, who string, cases []Case, unmet Unmet) {
 	t.Helper()
 	checkDeclared(t, who, cases, unmet)
@@ -37,16 +38,20 @@ func Run(t *testing.T, who string, cases []Case, unmet Unmet) {
 	}
 }
 
-// checkDeclared reports names that no case has, and reasons that are empty.
+// checkDeclared reports names that no case has, or a case of the core, and reasons that are empty.
 func checkDeclared(t testing.TB, who string, cases []Case, unmet Unmet) {
 	t.Helper()
-	known := map[string]bool{}
+	known := map[string]Case{}
 	for _, c := range cases {
-		known[c.Name] = true
+		known[c.Name] = c
 	}
 	for name, reason := range unmet {
-		if !known[name] {
+		c, ok := known[name]
+		switch {
+		case !ok:
 			t.Errorf("%s declares that it does not meet %q, which is not a case", who, name)
+		case c.Core:
+			t.Errorf("%s declares that it does not meet %q, without which no pod runs", who, name)
 		}
 		if strings.TrimSpace(reason) == "" {
 			t.Errorf("%s declares that it does not meet %q without a reason", who, name)

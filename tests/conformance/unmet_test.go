@@ -6,10 +6,10 @@ import (
 )
 
 // passing and failing are the cases of a suite.
-func passing() Case { return Case{"hard links", func(testing.TB) {}} }
+func passing() Case { return Case{Name: "hard links", Run: func(testing.TB) {}} }
 
 func failing() Case {
-	return Case{"directories merge", func(t testing.TB) { t.Errorf("%d layers", 1) }}
+	return Case{Name: "directories merge", Run: func(t testing.TB) { t.Errorf("%d layers", 1) }}
 }
 
 // reportsOf returns what do reports to a test.
@@ -33,10 +33,13 @@ func TestWrongDeclarationsAreReported(t *testing.T) {
 		{"a case", Unmet{"hard links": "it copies each name"}, ""},
 		{"unknown name", Unmet{"hard link": "it copies each name"}, `"hard link", which is not a case`},
 		{"empty reason", Unmet{"hard links": " "}, `"hard links" without a reason`},
+		{"a case of the core", Unmet{"unmount": "it never mounts"}, `"unmount", without which no pod runs`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			check := func(tb testing.TB) { checkDeclared(tb, "topmost", []Case{passing(), failing()}, tt.unmet) }
+			check := func(tb testing.TB) {
+				checkDeclared(tb, "topmost", []Case{passing(), failing(), {Name: "unmount", Core: true}}, tt.unmet)
+			}
 			reports := strings.Join(reportsOf(t, check), "\n")
 			if tt.says == "" && reports != "" || !strings.Contains(reports, tt.says) {
 				t.Errorf("reported %q, want %q", reports, tt.says)

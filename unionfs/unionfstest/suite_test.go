@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kurma.io/stager/tests/conformance"
 	"kurma.io/stager/unionfs"
 )
@@ -27,4 +29,32 @@ func TestADeclaredCaseLeavesNothing(t *testing.T) {
 	all := casesOf(topmost{})
 	n := slices.IndexFunc(all, func(c conformance.Case) bool { return c.Name == merge })
 	conformance.Run(t, "topmost", all[n:n+1], Unmet{merge: "it mounts the topmost layer alone"})
+}
+
+// readOnly is a driver whose roots nobody writes into.
+type readOnly struct{ unionfs.Copy }
+
+func (d readOnly) Mount(ctx context.Context, r unionfs.Root) error {
+	if err := d.Copy.Mount(ctx, r); err != nil {
+		return err
+	}
+	return unix.Mount("", r.Target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+}
+
+// The core has cases that a driver of read-only roots does not pass, so such a driver passes with no declaration.
+func TestTheCoreRefusesAReadOnlyDriver(t *testing.T) {
+	found, unmet := []conformance.Case{}, Unmet{}
+	for _, c := range casesOf(readOnly{}) {
+		if c.Core {
+			c.Core = false
+			found = append(found, c)
+		}
+	}
+	if len(found) != len(core()) {
+		t.Errorf("%d cases of the core, want the %d named", len(found), len(core()))
+	}
+	for _, name := range []string{"deleted stays deleted", "a clean copy for every start", "unmount"} {
+		unmet[name] = "its roots are read-only"
+	}
+	conformance.Run(t, "read-only", found, unmet)
 }
