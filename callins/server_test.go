@@ -41,6 +41,7 @@ func (p *testPod) descriptorCount() int {
 // Whatever a caller sends, it gets an error at most, no descriptor
 // is kept, and a command of another caller runs on.
 func TestHostileCallersHarmNoOther(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	p := newPod(t, sleeper)
 	bystander := p.caller("run", shell(t, "echo ready; read line; exit 7"), "app")
 	stdin, err := bystander.StdinPipe()

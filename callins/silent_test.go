@@ -16,6 +16,7 @@ import (
 
 // A caller that sends no request takes one of the places of calls for a limited time only.
 func TestASilentCallerIsGivenUp(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	path := filepath.Join(t.TempDir(), "control.sock")
 	listener, err := Listen(path)
 	if err != nil {

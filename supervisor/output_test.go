@@ -159,6 +159,7 @@ func openTerminal(t *testing.T) (master, terminal *os.File) {
 
 // A file of the daemon that takes no output, such as a terminal that is stopped, keeps no pod from its end.
 func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	b := newFakes(t)
 	master, terminal := openTerminal(t)
 	log, written := newLog(), filepath.Join(t.TempDir(), "written")
@@ -182,6 +183,7 @@ func TestAPodEndsAlthoughItsOutputIsNotTaken(t *testing.T) {
 
 // An app is started again when what it has written last is taken: each run that is not holds its descriptors.
 func TestARestartWaitsForTheLastOutput(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	b := newFakes(t)
 	master, terminal := openTerminal(t)
 	log := newLog()
@@ -203,6 +205,7 @@ func TestARestartWaitsForTheLastOutput(t *testing.T) {
 
 // A log that takes no output of an event handler keeps no pod from its end.
 func TestAPodEndsAlthoughItsHandlersOutputIsNotTaken(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	b := newFakes(t)
 	released := make(chan struct{})
 	defer close(released)

@@ -532,6 +532,7 @@ func TestExitIsReportedAfterTheLastOutput(t *testing.T) {
 
 // A log that is stuck does not hide that an app has ended, and how.
 func TestExitIsReportedWhereTheLogIsStuck(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	b := newFakes(t)
 	stuck := make(chan struct{})
 	app := App{Name: "app", Main: b.sh("echo last; exit 1"), Stdout: writerFunc(func([]byte) { <-stuck })}

@@ -27,6 +27,7 @@ func (r *running) awaitState(want State) {
 }
 
 func TestAnAppIsRestartedOnRequest(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	for _, test := range []struct {
 		name, script string
 		state        State // in which the app is restarted

@@ -171,6 +171,7 @@ func (h *hanging) Destroy() error {
 // A command's start that hangs blocks neither its caller nor the end of the pod, and its container
 // is not destroyed while the start is under way.
 func TestACommandsStartThatHangsBlocksNothing(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	b := newFakes(t)
 	app, open := gated(t, b, "exit 0")
 	out := newLog()

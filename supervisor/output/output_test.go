@@ -354,6 +354,7 @@ func TestTheSlowestAttachmentOfAllRunsIsDropped(t *testing.T) {
 // A reader that has stalled is dropped before it is so far behind, and when the app has ended. Both take as long as a
 // reader may stall.
 func TestAStalledAttachmentIsDropped(t *testing.T) {
+	t.Parallel() // it waits for a limit
 	for name, test := range map[string]struct {
 		chunks, size int
 		ended        bool
