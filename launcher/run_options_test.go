@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/names"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -247,6 +249,25 @@ func TestValidateWarnsOfAPodThatTheStagerRefuses(t *testing.T) {
 	r := h.try("validate", pod)
 	if r.code != 1 || !strings.HasPrefix(r.stderr, "launcher: warning: both.json: unknown key \"volums\"") || !strings.Contains(r.stderr, "must not be used together") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A stager image names what it adds to the reference stager: it is neither unknown nor checked.
+func TestValidateKnowsWhatTheStagerImageNames(t *testing.T) {
+	h := bareHost(t)
+	manifest := fmt.Sprintf(stagerFormat, "")
+	for name, value := range map[string]string{names.IsolatorsAnnotation: "example.com/a example.com/b", names.KeysAnnotation: "own"} {
+		manifest = strings.Replace(manifest, `"annotations":[`, fmt.Sprintf(`"annotations":[{"name":%q,"value":%q},`, name, value), 1)
+	}
+	h.run("image", "import", h.stagerImageOf("stager.aci", manifest, h.key), h.image("one.aci", appManifest))
+	config := string(must(os.ReadFile(filepath.Join(h.dir, "config.json"))))
+	h.text("config.json", strings.Replace(config, "{", `{"defaultStagerConfig":{"own":1,"other":2},`, 1))
+	pod := h.text("own.json", `{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"`+h.listed()["example.com/one"].ID+`"},
+		"app":{"exec":["/x"],"user":"0","group":"0","isolators":[{"name":"example.com/b","value":{}},{"name":"example.com/c","value":{}}]}}]}`)
+	out := h.run("validate", pod)
+	if !strings.Contains(out, "isolator example.com/b is undecided: only the stager image has it\n") ||
+		!strings.Contains(out, "isolator example.com/c is ignored") || strings.Contains(out, "stagerConfig.own") || !strings.Contains(out, "unknown key, ignored: stagerConfig.other\n") {
+		t.Errorf("validate prints\n%s", out)
 	}
 }
 

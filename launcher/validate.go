@@ -17,8 +17,8 @@ func validateCommand(c *cli) *cobra.Command {
 		Use:   "validate POD.json | IMAGE",
 		Short: "check a pod without starting it: what would be refused, changed or ignored",
 		Long: `validate plans the pod as run does, and then as the reference stager of this version would on this machine.
-It prints a line for each warning and each isolator, and starts nothing. The exit status is 1 if the pod would be
-refused.`,
+It prints a line for each warning and each isolator, and starts nothing. What the stager image adds to the reference
+stager is not checked. The exit status is 1 if the pod would be refused.`,
 		Args:              wants(1, 1, "POD.json or IMAGE"),
 		ValidArgsFunction: c.completeImages(1, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.validate(cmd.Context(), args[0], net) },

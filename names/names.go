@@ -51,6 +51,8 @@ const (
 	StopSignalAnnotation     = "kurma.io/stager/stop-signal"       // the name or number of a signal
 	LogDirAnnotation         = "kurma.io/stager/log-folder"        // LogDir
 	EventsAnnotation         = "kurma.io/stager/events"            // EventsFile
+	IsolatorsAnnotation      = "kurma.io/stager/isolators"         // the product's own, separated by spaces
+	KeysAnnotation           = "kurma.io/stager/config-keys"       // the product's own, separated by spaces
 )
 
 // Annotations of an app or its image for the app's health check. Durations are as in "1m30s".

@@ -27,6 +27,9 @@ const (
 	Enforced Fate = "enforced"
 	Modified Fate = "modified" // enforced, but not as written
 	Ignored  Fate = "ignored"
+
+	// Undecided is the fate of a product's isolator where the product does not decide: for the launcher's validate.
+	Undecided Fate = "undecided"
 )
 
 // podIsolators is the result of the pod's isolators.

@@ -15,7 +15,7 @@ import (
 // options are build's options.
 type options struct {
 	manifest, root, stager, version, arch, out string
-	add                                        []string
+	add, isolators, configKeys                 []string
 	keepOwners, sign, unsigned                 bool
 	key                                        keyOptions
 }
@@ -33,10 +33,9 @@ func parse(flags *flag.FlagSet, args []string) (options, error) {
 	flags.StringVar(&o.manifest, "manifest", "", "the image's manifest, a JSON `file`")
 	flags.StringVar(&o.root, "root", "", "`folder` that becomes the image's root")
 	flags.StringVar(&o.stager, "stager", "", "static stager `binary` to build a stager image around")
-	flags.Func("add", "`folder` of further files for a stager image; may be repeated", func(dir string) error {
-		o.add = append(o.add, dir)
-		return nil
-	})
+	repeated(flags, &o.add, "add", "`folder` of further files for a stager image")
+	repeated(flags, &o.isolators, "isolator", "`name` of an isolator that the stager adds, for launcher validate")
+	repeated(flags, &o.configKeys, "config-key", "`name` of a key of stagerConfig that the stager adds")
 	flags.StringVar(&o.version, "version", "", "value of the manifest's version label")
 	flags.StringVar(&o.arch, "arch", "", "Go's `name` of the architecture; the manifest's arch label gets appc's")
 	o.key.flags(flags)
@@ -47,7 +46,7 @@ func parse(flags *flag.FlagSet, args []string) (options, error) {
 	if err := parseFlags(flags, args); err != nil {
 		return o, err
 	}
-	ofFolder := o.root != "" && o.stager == "" && o.out != "" && o.add == nil
+	ofFolder := o.root != "" && o.stager == "" && o.out != "" && o.add == nil && o.isolators == nil && o.configKeys == nil
 	ofStager := o.root == "" && o.stager != ""
 	if o.manifest == "" || flags.NArg() > 0 || !ofFolder && !ofStager {
 		return o, usageError{"want --manifest FILE and either --root DIR with -o OUT.aci, " +
@@ -58,6 +57,14 @@ func parse(flags *flag.FlagSet, args []string) (options, error) {
 	}
 	o.sign = !o.unsigned && (o.sign || o.stager != "" || o.key.given())
 	return o, o.key.check()
+}
+
+// repeated declares an option whose values are added to list.
+func repeated(flags *flag.FlagSet, list *[]string, name, usage string) {
+	flags.Func(name, usage+"; may be repeated", func(value string) error {
+		*list = append(*list, value)
+		return nil
+	})
 }
 
 func run(o options) error {

@@ -112,7 +112,7 @@ func TestANewVersionLeavesTheRestOfTheManifest(t *testing.T) {
 // asStager reads a manifest as that of a stager image.
 func asStager(t *testing.T, path string) (schema.ImageManifest, error) {
 	t.Helper()
-	m, err := readManifest(options{manifest: path, stager: "binary"})
+	m, err := readManifest(options{manifest: path, stager: "binary", isolators: []string{"a/b", "a/c"}})
 	var parsed schema.ImageManifest
 	if err == nil {
 		if err := json.Unmarshal(m.json, &parsed); err != nil {
@@ -130,7 +130,9 @@ func TestAStagersManifestHasTheNames(t *testing.T) {
 	if m.Name.String() != names.Image || !slices.Equal(m.App.Exec, []string{names.Exec}) || m.App.User != "0" {
 		t.Errorf("name %s, app %+v", m.Name, m.App)
 	}
-	for annotation, want := range map[string]string{names.LogDirAnnotation: names.LogDir, names.EventsAnnotation: names.EventsFile} {
+	for annotation, want := range map[string]string{
+		names.LogDirAnnotation: names.LogDir, names.EventsAnnotation: names.EventsFile, names.IsolatorsAnnotation: "a/b a/c",
+	} {
 		if path, ok := m.Annotations.Get(annotation); !ok || path != want {
 			t.Errorf("annotations %v, want %s", m.Annotations, want)
 		}
@@ -147,7 +149,7 @@ func TestAStagersManifestKeepsOtherNames(t *testing.T) {
 	if m.Name != "example.com/mine" || !slices.Equal(m.App.Exec, []string{"/other", "x"}) {
 		t.Errorf("name %s, app %+v", m.Name, m.App)
 	}
-	if dir, _ := m.Annotations.Get(names.LogDirAnnotation); dir != "/logs" || len(m.Annotations) != 2 {
+	if dir, _ := m.Annotations.Get(names.LogDirAnnotation); dir != "/logs" || len(m.Annotations) != 3 {
 		t.Errorf("annotations %v", m.Annotations)
 	}
 }

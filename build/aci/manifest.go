@@ -44,7 +44,7 @@ func readManifest(o options) (imageManifest, error) {
 		}
 	}
 	if o.stager != "" {
-		if data, err = edit(data, setNames); err != nil {
+		if data, err = edit(data, o.setNames); err != nil {
 			return imageManifest{}, fmt.Errorf("set names in %s: %w", o.manifest, err)
 		}
 	}
@@ -126,10 +126,10 @@ func setLabel(f fields, name, value string) error {
 // name. An appc manifest must have both names.
 const named = "names/names.go"
 
-// setNames completes a stager's manifest: the image's name, the program to execute, and the
-// annotations that tell a daemon where the logs and the apps' events are. A manifest with other names keeps them: its
-// stager was not built with package names.
-func setNames(f fields) error {
+// setNames completes a stager's manifest: the image's name, the program to execute, and the annotations that tell a
+// daemon where the logs and the apps' events are, and what the stager adds to the standard tables. A manifest with
+// other names keeps them: its stager was not built with package names.
+func (o options) setNames(f fields) error {
 	var name string
 	var exec []string
 	var annotations []nameAndValue
@@ -158,6 +158,12 @@ func setNames(f fields) error {
 		annotations = append(annotations,
 			nameAndValue{names.LogDirAnnotation, names.LogDir},
 			nameAndValue{names.EventsAnnotation, names.EventsFile})
+	}
+	if o.isolators != nil {
+		annotations = append(annotations, nameAndValue{names.IsolatorsAnnotation, strings.Join(o.isolators, " ")})
+	}
+	if o.configKeys != nil {
+		annotations = append(annotations, nameAndValue{names.KeysAnnotation, strings.Join(o.configKeys, " ")})
 	}
 	return cmp.Or(f.set("name", name), app.set("exec", exec), f.set("app", app), f.set("annotations", annotations))
 }

@@ -20,9 +20,10 @@ CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags 'seccomp netgo osusergo' 
 	-ldflags "-s -w -X main.version=$version -linkmode external -extldflags '-static'" -o bin/stager .
 
 # A call-in is a link to the program. Other files of the image go beside it, at their paths in the stager's root.
+program=$(go run kurma.io/stager/names/print)
 mkdir -p "$work/opt/stager"
 for callin in info; do
-	ln -s /stager "$work/opt/stager/$callin"
+	ln -s "/$program" "$work/opt/stager/$callin"
 done
 
 if [ ! -e "$key" ]; then
@@ -30,4 +31,5 @@ if [ ! -e "$key" ]; then
 	bin/aci key --new "key of $name" -o "$key"
 fi
 bin/aci key --public "$key" -o out/stager.aci.pub
-bin/aci build --manifest aci-manifest.json --stager bin/stager --add "$work" --version "$version" --key "$key" -o out/stager.aci
+bin/aci build --manifest aci-manifest.json --stager bin/stager --add "$work" --version "$version" --key "$key" \
+	--isolator example.com/template/first-killed --config-key infoFile -o out/stager.aci

@@ -94,6 +94,9 @@ func write(t *testing.T, path string, data []byte, mode os.FileMode) {
 // The pod of the built image has all that this stager adds.
 func TestAPodRuns(t *testing.T) {
 	m := newMachine(t, map[string]any{infoKey: "/run/product/info.json"})
+	if out := m.launcher("validate", "example.com/template/test"); strings.Contains(out, infoKey) || !strings.Contains(out, firstKilled+" is undecided") {
+		t.Errorf("validate does not know what build.sh names:\n%s", out)
+	}
 	m.launcher("run", "--detach", "--name", "try", "example.com/template/test")
 	t.Cleanup(func() { m.launcher("rm", "--force", "try") })
 	for _, test := range []struct {

@@ -3,18 +3,22 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"kurma.io/stager/container/machine"
+	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
 	decision "kurma.io/stager/plan"
+	"kurma.io/stager/spec"
 	"kurma.io/stager/unionfs"
 )
 
@@ -30,12 +34,13 @@ type Validation struct {
 type ValidatedIsolator struct {
 	App  string `json:"app,omitempty"` // "" for the pod's
 	Name string `json:"name"`
-	Fate string `json:"fate"` // "enforced", "modified" or "ignored"
+	Fate string `json:"fate"` // "enforced", "modified", "ignored", or "undecided" for one that only this stager image has
 	Why  string `json:"why,omitempty"`
 }
 
 // Validate plans a pod as Create does, and then as the reference stager of this version would on this machine. It
-// starts nothing. The warnings, which are also in the Validation, come with an error, too.
+// accepts isolators and keys that the stager image names as its own: only the stager reads their values. It starts
+// nothing. The warnings, which are also in the Validation, come with an error, too.
 func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warnings []string, err error) {
 	got, err := d.obtainAll(ctx, o)
 	if err != nil {
@@ -49,7 +54,11 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 	if err != nil {
 		return v, warnings, err
 	}
-	decided, err := decideAsStager(planned)
+	stager, err := findStager(catalog, got[d.config.DefaultStagerImage])
+	if err != nil {
+		return v, warnings, err
+	}
+	decided, err := decideAsStager(planned, rowsOf(stager))
 	if err != nil {
 		return v, warnings, err
 	}
@@ -66,8 +75,25 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 	return v, warnings, nil
 }
 
-// decideAsStager decides about the pod as the reference stager would on this machine.
-func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
+// rowsOf returns the rows that a stager image names as its own.
+func rowsOf(stager *images.Image) (r decision.Rows) {
+	for name := range strings.FieldsSeq(stager.Manifest.Annotations[names.IsolatorsAnnotation]) {
+		r.Isolators = append(r.Isolators, decision.IsolatorRow{Name: name, Pod: true, App: true, Decide: undecided})
+	}
+	for name := range strings.FieldsSeq(stager.Manifest.Annotations[names.KeysAnnotation]) {
+		r.Keys = append(r.Keys, decision.KeyRow{Name: name, Decide: accepted})
+	}
+	return r
+}
+
+func accepted(json.RawMessage) (decision.Decision, error) { return decision.Decision{}, nil }
+
+func undecided(json.RawMessage, spec.Support) (decision.Decision, error) {
+	return decision.Decision{Fate: decision.Undecided, Why: "only the stager image has it"}, nil
+}
+
+// decideAsStager decides about the pod as the reference stager with more rows would on this machine.
+func decideAsStager(planned pods.Plan, rows decision.Rows) (*decision.Pod, error) {
 	m, err := manifest.Read(bytes.NewReader(planned.Manifest))
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
@@ -76,7 +102,7 @@ func decideAsStager(planned pods.Plan) (*decision.Pod, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the stager image's configuration: %w", err)
 	}
-	decided, err := decision.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()), config)
+	decided, err := rows.Decide(m, machine.Support(), unionfs.NamesOf(unionfs.Drivers()), config)
 	if err != nil {
 		return nil, fmt.Errorf("pod %q: %w", planned.Name, err)
 	}
