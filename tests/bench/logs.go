@@ -62,11 +62,7 @@ func (b *benchmark) floodStager(size int) (result logged, err error) {
 	if err != nil {
 		return logged{}, err
 	}
-	supervisor, err := parent(writer)
-	if err != nil {
-		return logged{}, err
-	}
-	return flood(writer, supervisor, filepath.Join(p.root, p.image.LogDir, "app0"))
+	return flood(writer, p.cmd.Process.Pid, filepath.Join(p.root, p.image.LogDir, "app0"))
 }
 
 func (b *benchmark) floodConmon(size int) (result logged, err error) {

@@ -21,16 +21,6 @@ type process struct {
 	name string // comm, 15 characters at most
 }
 
-// parent is the process that started, or adopted, another.
-func parent(pid int) (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, _, ppid := parseStat(string(text))
-	return strconv.Atoi(ppid)
-}
-
 // parseStat takes /proc/PID/stat apart: PID (NAME) STATE PPID …, where the name
 // may contain anything (proc(5)).
 func parseStat(text string) (pid, name, ppid string) {
