@@ -86,6 +86,7 @@ type Pod struct {
 	devices     map[string][]spec.Device // make volumes, by app: the volumes that are devices
 	sockets     map[string][]*os.File    // open sockets, by app
 
+	up      bool  // run apps: the daemon was told that the pod is up
 	code    int   // run apps: the stager's exit code
 	failure error // run apps: why the pod did not end cleanly
 }

@@ -45,8 +45,8 @@ func runApps(ctx context.Context, p *Pod) error {
 		<-p.reserved
 	}
 	p.code, p.failure = p.Supervisor.Run(ctx, p.ready)
-	if p.failure != nil {
-		return nil
+	if lost := errors.Is(context.Cause(ctx), errNoInit) && !p.up; lost || p.failure != nil {
+		return nil // last states would say that the pod was up
 	}
 	if err := p.writeLastStatus(); err != nil {
 		p.Log.Warn("the apps' last states are not kept", "error", err)
@@ -71,13 +71,19 @@ func (p *Pod) writeLastStatus() error {
 // supervisor and init have closed their copies of the ready pipe. The daemon then finds the starts of the apps in
 // names.EventsFile.
 func (p *Pod) ready() error {
+	if p.Inherited.Ready != nil {
+		if err := p.events.flush(); err != nil {
+			p.Log.Warn("changes of the apps' states not recorded yet", "error", err)
+		}
+		if err := p.Init.Up(); err != nil {
+			return err // the pipe stays open: without init the pod is not up
+		}
+		if err := p.Inherited.Ready.Close(); err != nil {
+			return err
+		}
+	}
+	p.up = true
 	p.Log.Info("pod is running", "apps", len(p.Apps))
 	time.AfterFunc(settled, releaseStartMemory)
-	if p.Inherited.Ready == nil {
-		return nil
-	}
-	if err := p.events.flush(); err != nil {
-		p.Log.Warn("changes of the apps' states not recorded yet", "error", err)
-	}
-	return errors.Join(p.Inherited.Ready.Close(), p.Init.Up())
+	return nil
 }

@@ -54,6 +54,7 @@ func mended() []string {
 	return []string{
 		"stop/monitor|stager/openat-read|renameat|sendto/1|3|8/EMFILE|ENOSPC|ENOBUFS",
 		"net-prune/command/umount2/1/EBUSY",
+		"run-detach/init/clone3/1/KILL",
 	}
 }
 
