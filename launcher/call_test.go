@@ -30,7 +30,7 @@ func TestCallRefusesWrongArguments(t *testing.T) {
 	}{
 		{"call p none", 1, `launcher: the stager of pod "p" has no call-in "none"; known call-ins: attach, broken, extra, logs, restart, run, status`},
 		{"call p broken", 1, `launcher: execute /opt/stager/broken in pod "p": no such file or directory`},
-		{"call q extra", 1, `launcher: no such pod: "q"; launcher ps --all lists the pods`},
+		{"call q extra", 1, `launcher: no such pod: "q"`},
 		{"call p", 2, "launcher: call: want POD NAME [ARGS…]"},
 		{"call", 2, "launcher: call: want POD NAME [ARGS…]"},
 		{"call p ../../stager", 2, `launcher: call: "../../stager" is not the name of a call-in`},

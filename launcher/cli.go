@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
 	"kurma.io/stager/internal/plaintext"
 	"kurma.io/stager/launcher/daemon"
-	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/pods"
-	"kurma.io/stager/signing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -71,38 +68,11 @@ func exitStatus(ctx context.Context, err error) int {
 		printOutput(os.Stderr, failed.Output)
 		status = cmp.Or(failed.NotExecuted, status)
 	}
-	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err)+nextStep(err))
+	fmt.Fprintln(os.Stderr, "launcher:", oneLine(err))
 	if errors.As(context.Cause(ctx), &interrupted) {
 		return 128 + int(interrupted.signal)
 	}
 	return status
-}
-
-// nextStep returns a hint for the user after an error without its own hint.
-func nextStep(err error) string {
-	var unknown *daemon.UnknownKeyError
-	switch {
-	case errors.As(err, &unknown):
-		if near := suggestions(unknown.Key, unknown.Known); len(near) > 0 {
-			return fmt.Sprintf("; did you mean %q?", near[0])
-		}
-	case errors.Is(err, daemon.ErrNoStager):
-		return "; import it with launcher image import STAGER.aci, or set defaultStagerImage"
-	case errors.Is(err, images.ErrNotFound):
-		return "; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an " +
-			"image of a registry"
-	case errors.Is(err, signing.ErrUnknownKey):
-		return "; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does"
-	case errors.Is(err, images.ErrUnsigned):
-		return "; import it again with its signature beside it, as FILE.asc"
-	case errors.Is(err, pods.ErrEnded):
-		return "; launcher logs shows the output, launcher restart starts a new pod like it"
-	case errors.Is(err, pods.ErrNotFound):
-		return "; launcher ps --all lists the pods"
-	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return "; the launcher needs root"
-	}
-	return ""
 }
 
 // group returns a command that has subcommands and does nothing itself.
@@ -124,31 +94,18 @@ func needCommand(cmd *cobra.Command, args []string) error {
 		return usageError{commandName(cmd) + "no command; want " + alternatives(cmd)}
 	}
 	text := fmt.Sprintf("%sunknown command %s", commandName(cmd), quoted(args[0]))
-	if known, ok := elsewhere()[args[0]]; ok && !cmd.HasParent() {
-		return usageError{text + "; did you mean " + known + "?"}
-	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usageError{text + "; did you mean " + strings.Join(near, " or ") + "?"}
 	}
-	return usageError{text + "; " + cmd.CommandPath() + " --help lists the commands"}
+	return usageError{text + "; " + cmd.CommandPath() + " --help lists the commands" + besidePodmans(cmd)}
 }
 
-// elsewhere maps commands of podman and docker to commands that do the same here.
-func elsewhere() map[string]string {
-	return map[string]string{
-		"build": "aci build, another program", "export": "cp or image export", "images": "image list",
-		"import": "image import", "load": "image import",
-		"login": "docker login or skopeo login; the launcher uses their credentials", "pull": "image import docker://NAME",
-		"tag": "imagePins in the configuration, because an image has the name of its manifest", "rmi": "image rm",
-		"save": "image export", "start": "run or restart",
+// besidePodmans adds to an error of a word that the launcher does not know where to find what podman calls so.
+func besidePodmans(cmd *cobra.Command) string {
+	if cmd.HasParent() && cmd.Name() != "run" {
+		return ""
 	}
-}
-
-// otherwise maps options of podman's and docker's run to how the launcher does the same.
-func otherwise() map[string]string {
-	return map[string]string{
-		"init": "the stager is the init process of every pod",
-	}
+	return "; docs/from-podman.md has those of podman and docker"
 }
 
 // alternatives lists a group's commands as a sentence has them.
@@ -180,9 +137,6 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	text := commandName(cmd) + err.Error()
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if hint, ok := otherwise()[unknown.GetSpecifiedName()]; ok && cmd.Name() == "run" {
-			return usageError{text + "; " + hint}
-		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -193,7 +147,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() == "" && len(near) > 0 { // a letter is like any other
 			return usageError{text + "; did you mean --" + strings.Join(near, " or --") + "?"}
 		}
-		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd)}
+		return usageError{text + "; " + cmd.CommandPath() + " --help lists the options" + forTheApp(cmd) + besidePodmans(cmd)}
 	}
 	return usageError{text}
 }

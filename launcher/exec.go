@@ -56,7 +56,7 @@ func (c *cli) execute(cmd *cobra.Command, args []string, o daemon.Command, inter
 	o.Exec, o.Terminal = args[dashes:], os.Getenv("TERM")
 	code, err := c.exec(cmd.Context(), args[:dashes], o, interactive)
 	if err != nil {
-		c.say("exec: " + err.Error() + nextStep(err))
+		c.say("exec: " + err.Error())
 		code = exitImpossible
 	}
 	return statusOf(code, nil)

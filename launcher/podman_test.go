@@ -3,8 +3,6 @@ package main
 import (
 	"io"
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -51,26 +49,5 @@ func TestCommandsBesidePodmansExist(t *testing.T) {
 	}
 	if ours < 30 {
 		t.Errorf("the page has %d commands of the launcher", ours)
-	}
-}
-
-// The page has each command of podman's for which the launcher proposes another one.
-func TestThePageForPodmanHasWhatErrorsPropose(t *testing.T) {
-	rows := besides(t)
-	for command := range elsewhere() {
-		if command == "build" { // the page names it beside import
-			continue
-		}
-		if !slices.ContainsFunc(rows, func(row [2]string) bool { return strings.HasPrefix(row[0]+" ", command+" ") }) {
-			t.Errorf("docs/from-podman.md has no podman %s", command)
-		}
-	}
-	for option := range otherwise() {
-		found := slices.ContainsFunc(rows, func(row [2]string) bool {
-			return regexp.MustCompile(`--` + option + `\b`).MatchString(row[0])
-		})
-		if !found && option != "init" { // which podman's users need not leave out of habit
-			t.Errorf("docs/from-podman.md has no --%s", option)
-		}
 	}
 }

@@ -40,7 +40,7 @@ func TestAManifestNamesImagesByReferences(t *testing.T) {
 	h.starts(file) // what was imported is found without the registry
 	h.run("image", "rm", web)
 	h.refuse(1, "launcher: import docker://"+web+": ", "run", file)
-	h.refuse(1, `app "a0": no such image: "example.com/none:1"; launcher image list lists the images`, "run", h.podOf("none.json", "example.com/none:1"))
+	h.refuse(1, `app "a0": no such image: "example.com/none:1"`, "run", h.podOf("none.json", "example.com/none:1"))
 }
 
 // idOf returns the ID of an image.

@@ -68,9 +68,9 @@ func TestImagesAreNamedAsTheirRegistriesDo(t *testing.T) {
 	h.run("image", "rm", web)
 	h.refuse(1, "launcher: import docker://"+web+": ", "run", web)
 	h.refuse(1, "launcher: import docker://"+web+": ", "image", "import", web)
-	h.refuse(1, `no such image: "`+web+`"; launcher image list lists the images, launcher image import FILE adds one, and docker://NAME means an image of a registry`, "image", "rm", web)
+	h.refuse(1, `no such image: "`+web+`"`, "image", "rm", web)
 	for _, ref := range []string{"web", "example.com/web", "docker.io"} {
-		h.refuse(1, "docker://NAME means an image of a registry\n", "run", ref)
+		h.refuse(1, `no such image: "`+ref+`"`, "run", ref)
 		h.refuse(1, "no such file or directory; docker://NAME means an image of a registry\n", "image", "import", ref)
 	}
 }
@@ -116,7 +116,7 @@ func TestAMissingStagerIsReportedBeforeAPull(t *testing.T) {
 	})
 	web := server.push("web", layeredImage(t, "web"))
 	for _, command := range []string{"run", "validate"} {
-		h.refuse(1, "pods need a stager image; import it with launcher image import STAGER.aci", command, "docker://"+web)
+		h.refuse(1, "pods need a stager image", command, "docker://"+web)
 	}
 	h.run("image", "import", h.stagerImage("stager.aci", "", nil))
 	h.refuse(1, "not signed", "run", web)

@@ -79,7 +79,7 @@ func (c *cli) run(ctx context.Context, o runOptions) (err error) {
 	defer signal.Stop(broken)
 	launch, err := c.createPod(ctx, asked)
 	if err != nil {
-		return c.hintAtFolder(o.source, err)
+		return err
 	}
 	defer func() { err = errors.Join(err, launch.Close()) }()
 	if o.detach {

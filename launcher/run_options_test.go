@@ -297,15 +297,8 @@ func TestImageIDsNeedNoPrefix(t *testing.T) {
 	h.refuse(1, `no such image: "0000"`, "run", "0000")
 }
 
-// An error says what to do next.
-func TestErrorsSayTheNextStep(t *testing.T) {
+func TestAConfigurationIsAnObject(t *testing.T) {
 	h := bareHost(t)
-	one := h.image("one.aci", appManifest)
-	h.refuse(1, `; import it with launcher image import STAGER.aci`, "run", "example.com/one")
-	h.refuse(1, `; launcher ps --all lists the pods`, "status", "x")
-	h.run("image", "import", one, h.stagerImage("s.aci", "", newKey(t)))
-	h.refuse(1, `unknown key; launcher trust add KEY.asc trusts its key, as trustedKeys in the configuration does`, "run", "example.com/one")
-	h.refuse(1, `launcher image list lists the images, launcher image import FILE adds one`, "image", "rm", "x")
 	h.text("config.json", "")
 	h.refuse(1, "config.json: the document is empty: want a JSON object, {} for the defaults", "ps")
 	h.text("config.json", "[]")

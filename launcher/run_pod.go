@@ -10,7 +10,6 @@ import (
 
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/daemon"
-	"kurma.io/stager/launcher/images"
 	"kurma.io/stager/launcher/podplan"
 )
 
@@ -95,19 +94,4 @@ func isPodManifest(source string) (bool, error) {
 			printable(source), printable(source))
 	}
 	return true, nil
-}
-
-// hintAtFolder suggests file:// when ref names a folder and no image.
-func (c *cli) hintAtFolder(ref string, err error) error {
-	if !errors.Is(err, images.ErrNotFound) {
-		return err
-	}
-	info, statErr := os.Stat(ref)
-	if statErr != nil || !info.IsDir() {
-		return err
-	}
-	if _, findErr := c.daemon.FindImage(ref); !errors.Is(findErr, images.ErrNotFound) {
-		return err // one of the image's layers is missing
-	}
-	return fmt.Errorf("no such image: %q; an image in that folder is file://%s", ref, printable(ref))
 }

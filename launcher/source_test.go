@@ -60,8 +60,8 @@ func TestRunOfAPathNamesTheSource(t *testing.T) {
 	for _, command := range []string{"run", "validate"} {
 		h.refuse(1, "launcher: one.aci is not a pod manifest, which is a JSON object; an image in that file is file://one.aci\n", command, "one.aci")
 		h.refuse(1, "an image in that file is file://./one.aci\n", command, "./one.aci")
-		h.refuse(1, `launcher: no such image: "./`+layout+`"; an image in that folder is file://./`+layout+"\n", command, "./"+layout)
-		h.refuse(1, `no such image: "./nothing"; launcher image list lists`, command, "./nothing")
+		h.refuse(1, `launcher: no such image: "./`+layout+`"`+"\n", command, "./"+layout)
+		h.refuse(1, `no such image: "./nothing"`, command, "./nothing")
 	}
 	h.starts("file://./" + layout)
 	h.text("pod", "\n {}")

@@ -196,7 +196,7 @@ func TestWrongConfigurationsAreRefused(t *testing.T) {
 	h := bareHost(t)
 	tests := []struct{ name, config, words string }{
 		{"not JSON", "podsDirectory: x", "invalid character"},
-		{"unknown key", `{"podDirectory":"x"}`, `unknown key "podDirectory"; did you mean "podsDirectory"?`},
+		{"unknown key", `{"podDirectory":"x"}`, `unknown key "podDirectory"`},
 		{"nothing", ``, "the document is empty"},
 		{"cut short", `{"podsDirectory":"x"`, "unexpected end of JSON input"},
 		{"key twice", `{"podsDirectory":"x","PodsDirectory":"y"}`, `given twice, as "podsDirectory" and "PodsDirectory"`},

@@ -42,7 +42,7 @@ func (c *cli) validate(ctx context.Context, source string, net netFlags) error {
 	found, warnings, err := c.daemon.Validate(ctx, asked)
 	if err != nil {
 		c.warn(warnings...) // a misspelt key may be the cause
-		return c.hintAtFolder(source, err)
+		return err
 	}
 	if c.json {
 		return c.printJSON(found)

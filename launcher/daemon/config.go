@@ -142,32 +142,20 @@ func wrongConfig(data []byte, err error) error {
 	if err := strictjson.Unmarshal("", data, new(Config)); err != nil {
 		return err
 	}
-	var known []string
-	wire := reflect.TypeFor[Config]()
-	for i := range wire.NumField() {
-		known = append(known, wire.Field(i).Tag.Get("json"))
-	}
 	var object strictjson.Object
 	if err := json.Unmarshal(data, &object); err != nil {
 		return err
 	}
-	for _, key := range known {
-		object.Take(key)
+	wire := reflect.TypeFor[Config]()
+	for i := range wire.NumField() {
+		object.Take(wire.Field(i).Tag.Get("json"))
 	}
 	unknown := slices.Sorted(maps.Keys(object))
 	if len(unknown) == 0 {
 		return err
 	}
-	return &UnknownKeyError{unknown[0], known}
+	return fmt.Errorf("unknown key %s", strictjson.Quote(unknown[0]))
 }
-
-// UnknownKeyError is the error of a configuration that has a key which no configuration has.
-type UnknownKeyError struct {
-	Key   string
-	Known []string // the keys of configurations
-}
-
-func (e *UnknownKeyError) Error() string { return "unknown key " + strictjson.Quote(e.Key) }
 
 // IsCgroup reports whether a path names a cgroup below each hierarchy's root.
 func IsCgroup(path string) bool { return filepath.IsLocal(path) }

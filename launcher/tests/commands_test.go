@@ -42,8 +42,7 @@ func TestKillAndWait(t *testing.T) {
 	if out := p.Must("wait", "--json", p.Name); !strings.Contains(out, `"name":"two","code":5}`) {
 		t.Errorf("wait --json: %q", out)
 	}
-	want := fmt.Sprintf("launcher: pod %q has ended; launcher logs shows the output, "+
-		"launcher restart starts a new pod like it\n", p.Name)
+	want := fmt.Sprintf("launcher: pod %q has ended\n", p.Name)
 	if r := p.Launcher("kill", p.Name); r.Code != 1 || r.Stderr != want {
 		t.Errorf("kill of an ended pod: %+v", r)
 	}

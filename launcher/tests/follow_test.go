@@ -116,7 +116,7 @@ func TestForegroundShowsTheOutput(t *testing.T) {
 	if out := b.Must("ps", "--all"); !strings.Contains(out, "front  exited (3)  -    0/2 ") {
 		t.Errorf("ps --all:\n%s", out)
 	}
-	if r := b.Launcher("exec", "front", "a", "--", "true"); r.Code != 125 || !strings.Contains(r.Stderr, `pod "front" has ended; launcher logs shows the output`) {
+	if r := b.Launcher("exec", "front", "a", "--", "true"); r.Code != 125 || !strings.Contains(r.Stderr, `pod "front" has ended`) {
 		t.Errorf("exec in an ended pod: %+v", r)
 	}
 	if out := b.Must("ps", "-q") + "|" + b.Must("ps", "-aq"); len(out) != len("|")+36+len("\n") {
