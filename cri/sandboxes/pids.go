@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"kurma.io/stager/launcher/networks"
@@ -109,6 +110,9 @@ func (m *Maker) PIDs(dir string) (string, error) {
 	return pin, nil
 }
 
+// holderLimit is how long a holder may take to give up the host's files.
+const holderLimit = 30 * time.Second
+
 func makePIDs(dir, path string) error {
 	cmd := exec.Command("/proc/self/exe", HoldCommand)
 	cmd.Dir, cmd.Env = "/", []string{}
@@ -128,7 +132,10 @@ func makePIDs(dir, path string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if _, err := confined.Read(make([]byte, 1)); err != nil {
+	late := time.AfterFunc(holderLimit, func() { _ = cmd.Process.Kill() })
+	_, err = confined.Read(make([]byte, 1))
+	late.Stop()
+	if err != nil {
 		_ = cmd.Wait()
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(message.Bytes()))
 	}

@@ -95,19 +95,23 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself. A log that
-// cannot be written stays as it is.
+// logSignal adds to the stager's log that a signal has ended the stager, which could not say so itself.
 func (k *Keeper) logSignal(exit Exit) {
-	log, err := os.OpenFile(k.LogPath(), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return
-	}
-	defer log.Close()
 	how := []any{"signal", exit.Signal}
 	if exit.OOMKilled {
 		how = append(how, "reason", OOMKilled)
 	}
-	slog.New(slog.NewTextHandler(log, nil)).Error("the stager was ended", how...)
+	k.logLine(slog.LevelError, "the stager was ended", how...)
+}
+
+// logLine adds a line to the stager's log. A log that cannot be written stays as it is.
+func (k *Keeper) logLine(level slog.Level, message string, attributes ...any) {
+	log, err := os.OpenFile(k.LogPath(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return
+	}
+	defer log.Close()
+	slog.New(slog.NewTextHandler(log, nil)).Log(context.Background(), level, message, attributes...)
 }
 
 // exit is how the stager of a pod that has ended has ended: the kernel has killed it with a

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -48,9 +50,18 @@ func (k *Keeper) writeOwnHosts() error {
 	return nil
 }
 
-// joinHosts writes the pod's hosts file, and the pod into the files of others.
+// joinHosts writes the pod's hosts file, and the pod into the files of others. The pod starts although another pod's
+// file cannot be written: the next change writes it.
 func (k *Keeper) joinHosts() error {
-	return k.changeHosts(func(others []*Pod) error { return writeHosts(append(others, &k.Pod)) })
+	return k.changeHosts(func(others []*Pod) error {
+		failed := writeHosts(append(others, &k.Pod))
+		own := failed[&k.Pod]
+		delete(failed, &k.Pod)
+		if len(failed) > 0 {
+			k.logLine(slog.LevelWarn, "other pods do not find this one by its name", "error", joined(failed))
+		}
+		return own
+	})
 }
 
 // leaveHosts removes the pod from the hosts files of others. It may be repeated.
@@ -59,7 +70,7 @@ func (k *Keeper) leaveHosts() error {
 		if err := os.Remove(k.hosts()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return writeHosts(others)
+		return joined(writeHosts(others))
 	})
 }
 
@@ -105,13 +116,15 @@ func (k *Keeper) namedPods() ([]*Pod, error) {
 	return named, nil
 }
 
-// writeHosts writes the hosts files of these pods, which name each other.
-func writeHosts(named []*Pod) error {
+func joined(failed map[*Pod]error) error { return errors.Join(slices.Collect(maps.Values(failed))...) }
+
+// writeHosts writes the hosts files of these pods, which name each other, and returns the errors.
+func writeHosts(named []*Pod) map[*Pod]error {
 	connections := make(map[*Pod][]Connection)
 	for _, p := range named {
 		connections[p] = p.Connections()
 	}
-	var errs []error
+	failed := make(map[*Pod]error)
 	for _, p := range named {
 		lines := hostsLines(p, connections[p])
 		for _, other := range named {
@@ -120,10 +133,10 @@ func writeHosts(named []*Pod) error {
 			}
 		}
 		if err := rewrite(p.hosts(), lines.text()); err != nil && !errors.Is(err, fs.ErrNotExist) { // deleted by force
-			errs = append(errs, fmt.Errorf("write hosts file of pod %q: %w", p.Plan.Name, err))
+			failed[p] = fmt.Errorf("write hosts file of pod %q: %w", p.Plan.Name, err)
 		}
 	}
-	return errors.Join(errs...)
+	return failed
 }
 
 // hosts are the lines of a hosts file. The first owner of a name keeps it, in any case: resolvers return the addresses

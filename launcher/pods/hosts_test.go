@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -141,6 +142,29 @@ func TestAHostsFileIsWrittenInPlace(t *testing.T) {
 		got, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()))
 		if err != nil || !bytes.Equal(got, text) {
 			t.Errorf("the file that was open has %d bytes, want %d: %v", len(got), len(text), err)
+		}
+	}
+}
+
+func TestAPodIsNamedThoughAnothersHostsFileCannotBeWritten(t *testing.T) {
+	s := newStore(t)
+	other, pod := s.newPod(t, "other", ""), s.newPod(t, "pod", "")
+	if err := os.Mkdir(other.hosts(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pod.Plan.Networks = []networks.Attachment{{}}
+	if err := errors.Join(pod.makeHosts(), pod.joinHosts()); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(pod.hosts()); !strings.Contains(string(text), "pod") {
+		t.Errorf("%v: %q", err, text)
+	}
+	if log, err := os.ReadFile(pod.LogPath()); !strings.Contains(string(log), `hosts file of pod \"other\"`) {
+		t.Errorf("%v: %q", err, log)
+	}
+	for _, k := range []*Keeper{pod, other} {
+		if err := k.Discard(); err != nil {
+			t.Error(err)
 		}
 	}
 }
