@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,8 +116,7 @@ func (d *Daemon) RestartApp(ctx context.Context, pod *pods.Pod, app string) erro
 	}
 	_, err := ask(ctx, pod, names.Restart, app)
 	if failed := (*CallInError)(nil); errors.As(err, &failed) {
-		words := strings.TrimPrefix(strings.TrimSpace(failed.Words), names.Restart+": ")
-		return errors.New(cmp.Or(words, failed.Error())) // it has no words where the pod's end has killed it
+		return errors.New(strings.TrimPrefix(strings.TrimSpace(failed.Words), names.Restart+": "))
 	}
 	return err
 }
@@ -127,7 +125,11 @@ func (d *Daemon) RestartApp(ctx context.Context, pod *pods.Pod, app string) erro
 func ask(ctx context.Context, pod *pods.Pod, name string, args ...string) ([]byte, error) {
 	var out, words bytes.Buffer
 	code, err := callInto(ctx, pod, &out, &words, name, args...)
-	if err == nil && code != 0 {
+	switch {
+	case err != nil || code == 0:
+	case words.Len() == 0: // it was killed
+		err = fmt.Errorf("call %s of pod %q: exit status %d", name, pod.Plan.Name, code)
+	default:
 		err = &CallInError{code, words.String()}
 	}
 	return out.Bytes(), err

@@ -55,6 +55,7 @@ func mended() []string {
 		"stop/monitor|stager/openat-read|renameat|sendto/1|3|8/EMFILE|ENOSPC|ENOBUFS",
 		"net-prune/command/umount2/1/EBUSY",
 		"run-detach/init/clone3/1/KILL",
+		"kill/callin/connect/1/KILL",
 	}
 }
 
