@@ -103,8 +103,13 @@ func (w *world) running() bool { return w.state() == "running" }
 func (w *world) exited() bool  { return w.state() == "exited" }
 func (w *world) absent() bool  { return w.state() == "" }
 
-// ends reports whether the pod p, which runs until its app has ended, ends soon.
-func (w *world) ends() bool { return poll.Until(5*time.Second, 50*time.Millisecond, w.exited) }
+// ends reports whether the pod p, which runs until its app has ended, ends soon, also with its killed monitor.
+func (w *world) ends() bool {
+	return poll.Until(5*time.Second, 50*time.Millisecond, func() bool {
+		state := w.state()
+		return state == "exited" || state == "dead"
+	})
+}
 
 // said returns a done that looks for words in the command's output.
 func said(words ...string) func(*world, result) bool {
