@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
+
 	"github.com/ProtonMail/go-crypto/openpgp"
 )
 
@@ -197,11 +199,8 @@ func lockFolder(folder string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
-		err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
-	}
-	if err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "lock", Path: folder, Err: err}, dir.Close())
+	if err := filelock.Take(dir, syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, dir.Close())
 	}
 	return func() { _ = dir.Close() }, nil
 }

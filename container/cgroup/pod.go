@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 
+	"kurma.io/stager/internal/cgroupfile"
 	"kurma.io/stager/spec"
 )
 
@@ -68,58 +68,36 @@ const stagerMemory = 16 << 20
 // leaveRoomForStager lowers the limits of tasks and memory of the pod's cgroup below those of the cgroups around it
 // that can be seen. path returns its folder in the hierarchy of a controller, "" for none.
 func leaveRoomForStager(limits *cgroups.Resources, path func(controller string) string) error {
-	outer, limited, err := outerLimit(path("pids"), "pids.max")
+	around := func(controller, file string) (int64, error) {
+		dir := path(controller)
+		if dir == "" {
+			return cgroupfile.NoLimit, nil
+		}
+		return cgroupfile.LowestLimit(filepath.Dir(dir), file)
+	}
+	tasks, err := around("pids", "pids.max")
 	if err != nil {
 		return err
 	}
-	if limited {
-		room := max(outer-stagerTasks, outer/2, 1)
+	if tasks != cgroupfile.NoLimit {
+		room := max(tasks-stagerTasks, tasks/2, 1)
 		if limits.PidsLimit == nil || *limits.PidsLimit <= 0 || *limits.PidsLimit > room {
 			limits.PidsLimit = &room
 		}
 	}
 	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} { // of version 2 and 1
-		outer, limited, err := outerLimit(path("memory"), file)
+		memory, err := around("memory", file)
 		if err != nil {
 			return err
 		}
-		if limited {
-			room := max(outer-stagerMemory, outer/4*3)
+		if memory != cgroupfile.NoLimit {
+			room := max(memory-stagerMemory, memory/4*3)
 			if limits.Memory <= 0 || limits.Memory > room {
 				limits.Memory = room
 			}
 		}
 	}
 	return nil
-}
-
-// outerLimit returns the lowest limit of the cgroups around the cgroup in folder dir. A limit that cannot be read is an
-// error.
-func outerLimit(dir, file string) (outer int64, limited bool, err error) {
-	const none = 1 << 62 // version 1 has a number near the highest for no memory limit
-	for dir != "" {
-		dir = filepath.Dir(dir)
-		path := filepath.Join(dir, file)
-		text, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			break // no cgroup, or the root of the hierarchy
-		}
-		if err != nil {
-			return 0, false, err
-		}
-		word := strings.TrimSpace(string(text))
-		if word == "max" {
-			continue
-		}
-		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil {
-			return 0, false, fmt.Errorf("%s: %w", path, err)
-		}
-		if n < none && (!limited || n < outer) {
-			outer, limited = n, true
-		}
-	}
-	return outer, limited, nil
 }
 
 // Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.

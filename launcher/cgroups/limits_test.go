@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/internal/cgroupfile"
 )
 
 func TestAGroupGetsTheLowestLimitAroundIt(t *testing.T) {
@@ -17,12 +19,12 @@ func TestAGroupGetsTheLowestLimitAroundIt(t *testing.T) {
 		"the parent's":           {"memory.max", "", "max", "1000", "max", "1000", 1000},
 		"the parent's parent's":  {"memory.max", "", "900", "1000", "max", "900", 900},
 		"its own":                {"memory.max", "", "900", "1000", "800", "800", 800},
-		"none":                   {"memory.max", "", "max", "max", "max", "max", noLimit},
+		"none":                   {"memory.max", "", "max", "max", "max", "max", cgroupfile.NoLimit},
 		"the mounted group's":    {"memory.max", "700", "max", "max", "max", "700", 700},
 		"memory of version 1":    {"memory.limit_in_bytes", none, none, "1000", none, "1000", 1000},
-		"no memory limit in v1":  {"memory.limit_in_bytes", none, none, none, none, none, noLimit},
-		"tasks":                  {"pids.max", "", "max", "100", "max", "100", noLimit},
-		"a file that v1 has not": {"memory.swappiness", "60", "50", "40", "60", "60", noLimit},
+		"no memory limit in v1":  {"memory.limit_in_bytes", none, none, none, none, none, cgroupfile.NoLimit},
+		"tasks":                  {"pids.max", "", "max", "100", "max", "100", cgroupfile.NoLimit},
+		"a file that v1 has not": {"memory.swappiness", "60", "50", "40", "60", "60", cgroupfile.NoLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mount := t.TempDir()

@@ -12,6 +12,8 @@ import (
 	"os"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -77,8 +79,8 @@ func appendLine(path string, line []byte) error {
 // appendLocked returns true if the line belongs into another file, which has taken the path
 // of this one.
 func appendLocked(file *os.File, path string, line []byte) (again bool, err error) {
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
-		return false, os.NewSyscallError("flock", err)
+	if err := filelock.Take(file, unix.LOCK_EX); err != nil {
+		return false, err
 	}
 	info, err := file.Stat()
 	if err != nil {

@@ -33,6 +33,7 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/jsonfile"
 
 	"golang.org/x/sys/unix"
@@ -236,16 +237,11 @@ func openLock(path string, flags, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(file.Fd()), how)
-		if err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, unix.EINTR) {
-			_ = file.Close()
-			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
-		}
+	if err := filelock.Take(file, how); err != nil {
+		_ = file.Close()
+		return nil, err
 	}
+	return file, nil
 }
 
 // removeInterval is how often awaitUnpinned looks whether images are pinned.

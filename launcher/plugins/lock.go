@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/networks"
 
 	"golang.org/x/sys/unix"
@@ -36,11 +37,11 @@ func (c *Containers) lockFile(ctx context.Context, name, file string, how int) (
 		return nil, err
 	}
 	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		err := filelock.Take(f, how|unix.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
-		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock network %q: %w", name, err), f.Close())
 		}
 		select {

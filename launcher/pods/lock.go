@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -24,12 +26,9 @@ const lockLimit = time.Minute
 func flock(file *os.File, limit time.Duration) error {
 	result, late := make(chan error), make(chan struct{})
 	go func() {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		for err == unix.EINTR {
-			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		}
+		err := filelock.Take(file, unix.LOCK_EX)
 		select {
-		case result <- os.NewSyscallError("flock", err):
+		case result <- err:
 		case <-late:
 			_ = file.Close()
 		}

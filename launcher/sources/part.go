@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -53,7 +55,7 @@ func tryPart(path string) (*os.File, int64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = filelock.Take(file, unix.LOCK_EX|unix.LOCK_NB)
 		ours, statErr := file.Stat()
 		if statErr == nil && err == nil {
 			theirs, pathErr := os.Stat(path)
@@ -69,8 +71,8 @@ func tryPart(path string) (*os.File, int64, error) {
 			return nil, 0, statErr
 		case errors.Is(err, unix.EWOULDBLOCK):
 			return nil, ours.Size(), nil
-		case !errors.Is(err, unix.EINTR):
-			return nil, 0, &os.PathError{Op: "lock", Path: path, Err: err}
+		default:
+			return nil, 0, err
 		}
 	}
 }
