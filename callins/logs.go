@@ -34,61 +34,62 @@ func LogsFrom(root string) CallIn {
 }
 
 // Logs is the call-in `logs [--follow] [--tail N] [--since TIME|DURATION]
-// [--timestamps] [--stream stdout|stderr] APP`: it writes what the app wrote to
-// stdout and stderr, byte for byte. root is the folder with one log folder for each app, which
-// it reads itself, so it needs no supervisor.
-//
-// TIME is RFC 3339, DURATION Go's ("90s", "1h30m"), back from now. --tail counts the
-// lines of both streams together. --timestamps puts the time before each line. --follow goes on
-// until the app has ended for good, the pod is gone, or ctx is done. None of these
-// is an error, nor is a reader that closes the output early (EPIPE). An app without a
-// log is an error that names the app.
+// [--timestamps] [--stream stdout|stderr] APP`. TIME is RFC 3339, DURATION Go's ("90s", "1h30m"), back from now. It
+// reads the folders in root itself, so it needs no supervisor.
 func Logs(ctx context.Context, root string, args []string, stdout, stderr io.Writer) error {
 	opts, err := parseLogs(args, time.Now())
 	if err != nil {
 		return err
 	}
-	dir, err := logFolder(ctx, root, opts)
+	return CopyLog(ctx, root, opts, stdout, stderr)
+}
+
+// LogOptions says which log CopyLog reads, and how.
+type LogOptions struct {
+	App        string
+	Timestamps bool               // begin each line with its time, in RFC 3339, and a space
+	Read       crilog.ReadOptions // but for Flush
+}
+
+// CopyLog writes what an app wrote to stdout and stderr, byte for byte. root is the folder with one log folder for each
+// app. With Follow it goes on until the app has ended for good, the pod is gone, or ctx is done. None of these
+// is an error, nor is a reader that closes the output early (EPIPE). An app without a log is an error that names it.
+func CopyLog(ctx context.Context, root string, o LogOptions, stdout, stderr io.Writer) error {
+	dir, err := logFolder(ctx, root, o)
 	if err != nil {
 		return err
 	}
-	out := newLogOutput(stdout, stderr, opts.timestamps)
-	opts.read.Flush = out.flush
-	err = crilog.Read(ctx, dir, opts.read, out.write)
+	out := newLogOutput(stdout, stderr, o.Timestamps)
+	o.Read.Flush = out.flush
+	err = crilog.Read(ctx, dir, o.Read, out.write)
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return nil
-	case opts.read.Follow && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case o.Read.Follow && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		err = out.flush()
 	}
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
-		return fmt.Errorf("read log of app %q: %w", opts.app, err)
+		return fmt.Errorf("read log of app %q: %w", o.App, err)
 	}
 	return nil
 }
 
-type logsOptions struct {
-	app        string
-	timestamps bool
-	read       crilog.ReadOptions
-}
-
-func parseLogs(args []string, now time.Time) (logsOptions, error) {
-	o := logsOptions{read: crilog.ReadOptions{Tail: -1}}
+func parseLogs(args []string, now time.Time) (LogOptions, error) {
+	o := LogOptions{Read: crilog.ReadOptions{Tail: -1}}
 	flags := flag.NewFlagSet("logs", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.BoolVar(&o.read.Follow, "follow", false, "")
-	flags.BoolVar(&o.timestamps, "timestamps", false, "")
+	flags.BoolVar(&o.Read.Follow, "follow", false, "")
+	flags.BoolVar(&o.Timestamps, "timestamps", false, "")
 	flags.Func("tail", "", func(v string) (err error) {
-		o.read.Tail, err = parseTail(v)
+		o.Read.Tail, err = parseTail(v)
 		return err
 	})
 	flags.Func("since", "", func(v string) (err error) {
-		o.read.Since, err = parseSince(v, now)
+		o.Read.Since, err = parseSince(v, now)
 		return err
 	})
 	flags.Func("stream", "", func(v string) (err error) {
-		o.read.Stream, err = parseStream(v)
+		o.Read.Stream, err = parseStream(v)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
@@ -97,7 +98,7 @@ func parseLogs(args []string, now time.Time) (logsOptions, error) {
 	if flags.NArg() != 1 {
 		return o, fmt.Errorf("%d app names, want 1; %s", flags.NArg(), logsUsage)
 	}
-	o.app = flags.Arg(0)
+	o.App = flags.Arg(0)
 	return o, nil
 }
 
@@ -131,13 +132,13 @@ func parseStream(v string) (crilog.Stream, error) {
 
 // logFolder returns the app's log folder. With --follow it waits a moment for the
 // folder to be made.
-func logFolder(ctx context.Context, root string, o logsOptions) (string, error) {
-	unknown := fmt.Errorf("no log of app %q", o.app)
-	if o.app == "." || !filepath.IsLocal(o.app) || filepath.Base(o.app) != o.app {
+func logFolder(ctx context.Context, root string, o LogOptions) (string, error) {
+	unknown := fmt.Errorf("no log of app %q", o.App)
+	if o.App == "." || !filepath.IsLocal(o.App) || filepath.Base(o.App) != o.App {
 		return "", unknown
 	}
-	dir := filepath.Join(root, o.app)
-	if o.read.Follow {
+	dir := filepath.Join(root, o.App)
+	if o.Read.Follow {
 		wait, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()
 		ctx = wait
@@ -148,9 +149,9 @@ func logFolder(ctx context.Context, root string, o logsOptions) (string, error) 
 			return dir, nil
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return "", fmt.Errorf("find log of app %q: %w", o.app, err)
+			return "", fmt.Errorf("find log of app %q: %w", o.App, err)
 		}
-		if err == nil || !o.read.Follow {
+		if err == nil || !o.Read.Follow {
 			return "", unknown
 		}
 		select {

@@ -182,8 +182,8 @@ func FuzzParseLogs(f *testing.F) {
 	f.Add("--follow --tail 3 --since 1h --timestamps --stream stderr db")
 	f.Fuzz(func(t *testing.T, line string) {
 		o, err := parseLogs(strings.Fields(line), time.Unix(0, 0))
-		if err == nil && o.read.Tail < -1 {
-			t.Errorf("tail is %d", o.read.Tail)
+		if err == nil && o.Read.Tail < -1 {
+			t.Errorf("tail is %d", o.Read.Tail)
 		}
 	})
 }

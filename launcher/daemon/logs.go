@@ -81,7 +81,17 @@ func (d *Daemon) readLog(ctx context.Context, pod *pods.Pod, app string, o LogOp
 		}
 		o.Follow = false // there will be no more output, and perhaps there never was any
 	}
-	return callins.Logs(ctx, logPath(logs), append(o.callIn(), app), stdout, stderr)
+	read := crilog.ReadOptions{Follow: o.Follow, Tail: -1, Since: o.Since}
+	if o.Tail != nil {
+		read.Tail = *o.Tail
+	}
+	for _, stream := range []crilog.Stream{crilog.Stdout, crilog.Stderr} {
+		if o.Stream == stream.String() {
+			read.Stream = stream
+		}
+	}
+	own := callins.LogOptions{App: app, Timestamps: o.Timestamps, Read: read}
+	return callins.CopyLog(ctx, logPath(logs), own, stdout, stderr)
 }
 
 // askForLog has the stager's call-in read the log. The pod may end before the call-in is
