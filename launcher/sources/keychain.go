@@ -1,13 +1,13 @@
 package sources
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
 
+	"github.com/docker/cli/cli/config"
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
@@ -24,27 +24,37 @@ func savedCredentials() authn.Keychain {
 // authFile is the path of a file as containers-auth.json(5) describes it, which may be missing.
 type authFile string
 
-// Resolve implements authn.Keychain: the longest key that is the repository, a part of its path or its registry.
+// Resolve implements authn.Keychain: the longest key that is the repository, a part of its path or its
+// registry, else what the registry's credential helper answers.
 func (path authFile) Resolve(target authn.Resource) (authn.Authenticator, error) {
-	data, err := os.ReadFile(string(path))
+	file, err := os.Open(string(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return authn.Anonymous, nil
 	}
-	var saved struct {
-		Auths map[string]authn.AuthConfig `json:"auths"`
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &saved)
-	}
+	defer file.Close()
+	saved, err := config.LoadFromReader(file)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials: %s: %w", path, err)
 	}
 	for key := strings.TrimPrefix(target.String(), "index."); ; {
-		if found, ok := saved.Auths[key]; ok {
-			return authn.FromConfig(found), nil
-		}
+		found, ok := saved.AuthConfigs[key]
 		end := strings.LastIndexByte(key, '/')
-		if end < 0 {
+		if !ok && end < 0 && (saved.CredentialHelpers[key] != "" || saved.CredentialsStore != "") {
+			if found, err = saved.GetAuthConfig(key); err != nil {
+				return nil, fmt.Errorf("read credentials: %s: %w", path, err)
+			}
+			ok = found.Username != "" || found.IdentityToken != ""
+		}
+		switch {
+		case ok:
+			return authn.FromConfig(authn.AuthConfig{
+				Username: found.Username, Password: found.Password, Auth: found.Auth,
+				IdentityToken: found.IdentityToken, RegistryToken: found.RegistryToken,
+			}), nil
+		case end < 0:
 			return authn.Anonymous, nil
 		}
 		key = key[:end]

@@ -9,6 +9,32 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
+func TestCredentialsOfAHelper(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\nread host\necho \"{\\\"ServerURL\\\": \\\"$host\\\", \\\"Username\\\": \\\"user\\\", \\\"Secret\\\": \\\"of $host\\\"}\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker-credential-mine"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	path := filepath.Join(dir, "auth.json")
+	if err := os.WriteFile(path, []byte(`{"auths": {"example.com/own": {"auth": "YTpi"}}, "credHelpers": {"example.com": "mine"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"example.com/app": "user:of example.com", "example.com/own": "a:b", "example.org/app": ":"} {
+		repository, err := name.NewRepository(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := authFile(path).Resolve(repository)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := found.Authorization(); err != nil || c.Username+":"+c.Password != want {
+			t.Errorf("%s: %s:%s, %v, want %s", text, c.Username, c.Password, err, want)
+		}
+	}
+}
+
 // The credentials of skopeo login are those of the longest key, and a file that is missing has none.
 func TestCredentialsOfAnAuthFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "auth.json")
