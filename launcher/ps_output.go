@@ -63,7 +63,11 @@ func stateText(info daemon.PodInfo) string {
 	case info.Restarts > 1:
 		text += fmt.Sprintf(", %d restarts", info.Restarts)
 	}
-	if info.Health != "" {
+	switch info.Health {
+	case "":
+	case daemon.HealthStarting: // which may be taken for the pod's state
+		text += ", not healthy yet"
+	default:
 		text += ", " + string(info.Health)
 	}
 	if info.DisconnectError != "" {

@@ -34,7 +34,7 @@ func TestHealthChecks(t *testing.T) {
 	if health, _, _ := healthOf(b, "p", app); health != "starting" {
 		t.Errorf("the app is %q at first", health)
 	}
-	if out := b.Must("ps"); !strings.Contains(out, "running, starting") {
+	if out := b.Must("ps"); !strings.Contains(out, "running, not healthy yet") {
 		t.Errorf("ps: %s", out)
 	}
 	harness.Eventually(t, "the app is unhealthy", func() bool { health, _, _ := healthOf(b, "p", app); return health == "unhealthy" })
