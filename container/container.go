@@ -171,10 +171,14 @@ func (c *container) releaseFIFO() {
 	}
 }
 
-// restrict reports whether a process gets a Landlock domain. A domain denies mount(2), so a
-// process with CAP_SYS_ADMIN gets none: it is trusted with the whole pod anyway.
-func (r *Runtime) restrict(p *spec.Process) bool {
-	return r.landlock && !slices.Contains(p.Capabilities, "CAP_SYS_ADMIN")
+// restricts reports whether a process of the container gets a Landlock domain, which keeps it from the other processes
+// that it sees. A domain denies mount(2), also in a user namespace of the app's own. So a process with CAP_SYS_ADMIN
+// gets none: it is trusted with the whole pod anyway. Neither does one that sees no others, without CAP_SYS_PTRACE: a
+// process that starts there is not dumpable, and has capabilities that the app lacks (ptrace(2)).
+func (c *container) restricts(p *spec.Process) bool {
+	has := func(name string) bool { return slices.Contains(p.Capabilities, name) }
+	alone := c.spec.OwnPIDs && !has("CAP_SYS_PTRACE")
+	return c.runtime.landlock && !alone && !has("CAP_SYS_ADMIN")
 }
 
 // PIDs implements spec.Container.

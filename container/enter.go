@@ -103,7 +103,7 @@ func (e *entrance) plan() (*shimPlan, error) {
 	if p.NoNewPrivileges {
 		plan.flags |= shimNoNewPrivs
 	}
-	if c.runtime.restrict(p) {
+	if c.restricts(p) {
 		plan.flags |= shimLandlock
 	}
 	if err := identity.CheckGroups(p.SupplementaryGID); err != nil {

@@ -34,6 +34,10 @@ func apartCases() []testCase {
 		}},
 		{"no app reads or changes a process that starts", func(b *bench) { closedStarts(b) }},
 		{"no app with CAP_SYS_PTRACE reads or changes a process that starts", func(b *bench) { closedStarts(b, "CAP_SYS_PTRACE") }},
+		{"an app reads or changes no command that starts in its own PID namespace", func(b *bench) { closedCommands(b) }},
+		{"an app with CAP_SYS_PTRACE reads or changes no command that starts in its own PID namespace", func(b *bench) {
+			closedCommands(b, "CAP_SYS_PTRACE")
+		}},
 		{"an app that asks for it sees no thread of the supervisor", hiddenThreads},
 	}
 }

@@ -212,14 +212,30 @@ func (b *bench) init() int {
 // inPod returns a process's number in the pod's PID namespace, of its number here.
 func (b *bench) inPod(pid int) int {
 	b.t.Helper()
+	numbers := b.numbers(pid)
+	return numbers[min(1, len(numbers)-1)]
+}
+
+// innermost returns the number of a process in its own PID namespace.
+func (b *bench) innermost(pid int) int {
+	b.t.Helper()
+	numbers := b.numbers(pid)
+	return numbers[len(numbers)-1]
+}
+
+// numbers are a process's, in this PID namespace and in those below it.
+func (b *bench) numbers(pid int) (all []int) {
+	b.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	must(b.t, err)
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")
-	numbers := strings.Fields(line) // of this namespace, and of those below it
-	number, err := strconv.Atoi(numbers[min(1, len(numbers)-1)])
-	must(b.t, err)
-	return number
+	for _, text := range strings.Fields(line) {
+		number, err := strconv.Atoi(text)
+		must(b.t, err)
+		all = append(all, number)
+	}
+	return all
 }
 
 // result is a process's output to stdout and stderr, and its exit status.

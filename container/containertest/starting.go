@@ -42,14 +42,14 @@ type walker struct {
 	said         *bufio.Reader
 }
 
-func (b *bench) walker(user string, capabilities ...string) *walker {
+func (b *bench) walker(user string, ownPIDs bool, capabilities ...string) *walker {
 	b.t.Helper()
 	stdin, ask, err := os.Pipe()
 	must(b.t, err)
 	out, stdout, err := os.Pipe()
 	must(b.t, err)
 	s := b.spec("/walker", walkCommand)
-	s.Process.User, s.Process.Group = user, user
+	s.Process.User, s.Process.Group, s.OwnPIDs = user, user, ownPIDs
 	s.Process.Capabilities = append(s.Process.Capabilities, capabilities...)
 	a := b.start(s, spec.Stdio{Stdin: stdin, Stdout: stdout, Stderr: stdout})
 	w := &walker{app: a, user: user, cgroup: s.Cgroup, ask: ask, said: bufio.NewReader(out)}
@@ -97,7 +97,7 @@ func closedStarts(b *bench, capabilities ...string) {
 	signal.Ignore(unix.SIGIO) // by which the kernel asks for the lease back
 	defer signal.Reset(unix.SIGIO)
 	b.copy("/proc/self/exe", "walker")
-	walkers := []*walker{b.walker("0", capabilities...), b.walker("1000")}
+	walkers := []*walker{b.walker("0", false, capabilities...), b.walker("1000", false)}
 	for _, user := range []string{"0", "1000"} {
 		look := func(pid int) {
 			for _, w := range walkers {
@@ -118,6 +118,21 @@ func closedStarts(b *bench, capabilities ...string) {
 		cmd.User, cmd.Group = user, user
 		for _, around := range walkers {
 			b.held(around.cgroup, look, func() (spec.Running, error) { return around.tryExec(cmd, spec.Stdio{}) })
+		}
+	}
+}
+
+// closedCommands checks the same of commands that start in apps with PID namespaces of their own.
+func closedCommands(b *bench, capabilities ...string) {
+	signal.Ignore(unix.SIGIO)
+	defer signal.Reset(unix.SIGIO)
+	b.copy("/proc/self/exe", "walker")
+	for _, w := range []*walker{b.walker("0", true, capabilities...), b.walker("1000", true)} {
+		for _, user := range []string{"0", "1000"} {
+			look := func(pid int) { w.wantHarmless("a command of user "+user, b.innermost(pid)) }
+			cmd := command(heldProgram)
+			cmd.User, cmd.Group = user, user
+			b.held(w.cgroup, look, func() (spec.Running, error) { return w.tryExec(cmd, spec.Stdio{}) })
 		}
 	}
 }

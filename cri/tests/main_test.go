@@ -25,6 +25,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, program())
 		os.Exit(1)
 	}
+	if filepath.Base(os.Args[0]) == addonProgram {
+		if err := callAsAddon(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	surroundings.SettleWithBuilt()
 	if os.Getenv(insideVariable) == "" {
 		os.Exit(runInside())

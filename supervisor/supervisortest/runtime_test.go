@@ -32,6 +32,8 @@ func unmet() containertest.Unmet {
 		},
 		"it makes no namespaces": {
 			"namespaces are the caller's but for mounts", "a PID namespace of the app's own", "a PID namespace ends with its app",
+			"an app reads or changes no command that starts in its own PID namespace",
+			"an app with CAP_SYS_PTRACE reads or changes no command that starts in its own PID namespace",
 			"a command is where the app is", "an app sees no cgroup around its own",
 			"user 0 reaches no process outside of the pod", "user 0 with CAP_SYS_PTRACE reaches no process outside of the pod",
 			"no signal of user 0 ends PID 1", "no signal of user 0 with CAP_SYS_PTRACE ends PID 1",
