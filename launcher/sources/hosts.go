@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+	"golang.org/x/sys/unix"
 )
 
 // endpoint is a server that is asked for the images of a registry.
@@ -61,8 +62,9 @@ type hostSettings struct {
 const dockerHub = "index.docker.io"
 
 // endpointsOf returns the servers that are asked for a registry's images, in this order, by the first hosts.toml of
-// these folders in dir: HOST_PORT_, HOST:PORT or HOST, and _default. Docker Hub's is docker.io. Without one, the
-// registry alone is asked. An error names the file and the key.
+// these folders in dir: HOST_PORT_, HOST:PORT or HOST, and _default. Docker Hub's is docker.io. A folder without
+// hosts.toml may have certificates for the registry, in Docker's form. Otherwise the registry alone is asked. An error
+// names the file and the key.
 func endpointsOf(dir, registry string) ([]endpoint, error) {
 	alone := []endpoint{{path: "/v2", own: true, last: true, pull: true, resolve: true}}
 	if dir == "" {
@@ -79,19 +81,50 @@ func endpointsOf(dir, registry string) ([]endpoint, error) {
 	for _, name := range candidates {
 		path := filepath.Join(dir, name, "hosts.toml")
 		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		var all []endpoint
-		if err == nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			path = filepath.Dir(path)
+			all, err = dockersEndpoint(path, registry)
+		case err == nil:
 			all, err = parseHosts(string(text), filepath.Dir(path), registry)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read hosts of registry: %s: %w", path, err)
 		}
-		return all, nil
+		if all != nil {
+			return all, nil
+		}
 	}
 	return alone, nil
+}
+
+// dockersEndpoint returns the registry with the certificates of a folder in Docker's form: *.crt are authorities, and
+// NAME.cert is the client's certificate for the key NAME.key. Without any file it returns nil.
+func dockersEndpoint(dir, registry string) ([]endpoint, error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var authorities, clients []any
+	for _, file := range files {
+		stem, ext := strings.TrimSuffix(file.Name(), filepath.Ext(file.Name())), filepath.Ext(file.Name())
+		switch ext {
+		case ".crt":
+			authorities = append(authorities, file.Name())
+		case ".cert":
+			clients = append(clients, []any{file.Name(), stem + ".key"})
+		}
+	}
+	if authorities == nil && clients == nil {
+		return nil, nil
+	}
+	e, err := hostSettings{CA: authorities, Client: clients}.endpoint("server", "", dir, registry)
+	e.last = true
+	return []endpoint{e}, err
 }
 
 func parseHosts(text, dir, registry string) ([]endpoint, error) {

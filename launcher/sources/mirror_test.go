@@ -249,13 +249,13 @@ func TestARegistryHasItsAuthorityAndCertificate(t *testing.T) {
 	}
 	r.Client().Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: key}}
 	image := r.put(t, "app:1", nil)
+	c := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	k := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 	for _, folder := range []string{r.host, host + "_" + port + "_", "_default"} {
 		for _, client := range []string{`[["cert.pem", "key.pem"]]`, `"both.pem"`, `["both.pem"]`, `[["both.pem", ""]]`} {
 			f := newFetcher(t)
 			f.attempts = 1
 			hosts(t, f, folder, "ca = \"ca.pem\"\nclient = "+client, r)
-			c := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-			k := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 			for file, text := range map[string][]byte{"cert.pem": c, "key.pem": k, "both.pem": slices.Concat(c, k)} {
 				if err := os.WriteFile(filepath.Join(f.Hosts, folder, file), text, 0o600); err != nil {
 					t.Fatal(err)
@@ -264,6 +264,18 @@ func TestARegistryHasItsAuthorityAndCertificate(t *testing.T) {
 			if digest, err := f.Digest(t.Context(), r.host+"/app:1"); err != nil || digest != imageDigest(t, image) {
 				t.Errorf("%s, client = %s: %s, %v", folder, client, digest, err)
 			}
+		}
+		f := newFetcher(t) // the same without a hosts.toml, in Docker's form
+		f.attempts = 1
+		hosts(t, f, folder, "", r)
+		dir := filepath.Join(f.Hosts, folder)
+		err := errors.Join(os.Rename(dir+"/ca.pem", dir+"/registry.crt"), os.Remove(dir+"/hosts.toml"),
+			os.WriteFile(dir+"/client.cert", c, 0o600), os.WriteFile(dir+"/client.key", k, 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if digest, err := f.Digest(t.Context(), r.host+"/app:1"); err != nil || digest != imageDigest(t, image) {
+			t.Errorf("%s, in Docker's form: %s, %v", folder, digest, err)
 		}
 	}
 	f := newFetcher(t)
@@ -341,6 +353,28 @@ func TestABadHostsFileIsNamedWithItsKey(t *testing.T) {
 		file := filepath.Join(f.Hosts, "registry.test/hosts.toml")
 		if err == nil || !strings.Contains(err.Error(), file+": ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// A wrong file in a folder of Docker's form is named, in one line. A folder without certificates is none.
+func TestABadCertificateInDockersFormIsNamed(t *testing.T) {
+	for _, test := range []struct{ name, want string }{
+		{"registry.crt", "ca: registry.crt has no certificate in PEM"},
+		{"client.cert", "client: open "},
+		{"note.txt", ""},
+	} {
+		top := t.TempDir()
+		dir := filepath.Join(top, "registry.test")
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, test.name), []byte("text"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		all, err := endpointsOf(top, "registry.test")
+		if test.want == "" && (err != nil || len(all) != 1 || all[0].tls != nil) {
+			t.Errorf("%s: %v, %v", test.name, all, err)
+		}
+		if test.want != "" && (err == nil || !strings.Contains(err.Error(), dir+": "+test.want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: %v, want %s", test.name, err, test.want)
 		}
 	}
 }
