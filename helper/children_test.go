@@ -39,6 +39,7 @@ func end(t *testing.T, p *Process) error {
 }
 
 func TestEndLeavesNoHelper(t *testing.T) {
+	surroundings.Root(t)
 	starter, _ := children()
 	var all []*Process
 	for name, script := range map[string]string{"ended": "true", "ignores signals": "trap '' TERM INT HUP; sleep 1000 & sleep 1000; true"} {
@@ -59,6 +60,7 @@ func TestEndLeavesNoHelper(t *testing.T) {
 }
 
 func TestAHelpersEndIsReported(t *testing.T) {
+	surroundings.Root(t)
 	for name, test := range map[string]struct {
 		script string
 		code   int
@@ -85,6 +87,7 @@ func TestAHelpersEndIsReported(t *testing.T) {
 }
 
 func TestKillEndsAStubbornHelper(t *testing.T) {
+	surroundings.Root(t)
 	starter, _ := children()
 	p, err := starter.Start(t.Context(), shell("stubborn", "trap '' TERM INT HUP; sleep 1000 & wait; sleep 1000"))
 	if err != nil {
@@ -100,6 +103,7 @@ func TestKillEndsAStubbornHelper(t *testing.T) {
 }
 
 func TestCommandsThatCannotStartAreReported(t *testing.T) {
+	surroundings.Root(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, test := range map[string]struct {
@@ -131,6 +135,7 @@ func TestCommandsThatCannotStartAreReported(t *testing.T) {
 
 // The helper has its files and its environment and nothing else of the caller's.
 func TestAHelperHasItsOwnFilesAndEnvironment(t *testing.T) {
+	surroundings.Root(t)
 	starter, log := children()
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
@@ -159,6 +164,7 @@ func TestAHelperHasItsOwnFilesAndEnvironment(t *testing.T) {
 // The kernel kills a helper when its parent, a thread, ends. A thread that shares the program's files may not end: an app
 // can hold up the close of a pipe. Neither the thread nor its descriptors stay.
 func TestAHelpersParentHasNoFiles(t *testing.T) {
+	surroundings.Root(t)
 	starter, _ := children()
 	surroundings.Eventually(t, "the threads of earlier helpers have ended", func() bool { return threadsWithoutPipes(t) == 0 })
 	p, err := starter.Start(t.Context(), shell("waits", "sleep 1000"))
@@ -204,6 +210,7 @@ func threadsWithoutPipes(t *testing.T) (n int) {
 }
 
 func TestTenHelpersRunAtOnce(t *testing.T) {
+	surroundings.Root(t)
 	starter, _ := children()
 	var all sync.WaitGroup
 	for i := range 10 {
