@@ -40,7 +40,7 @@ const (
 func touches() map[string]map[string]string {
 	return map[string]map[string]string{
 		"callins/*.go": {
-			unshared: `Listen Logs ServeDocument Server.Serve Server.serve askDocument askRun attach between.passed
+			unshared: `CopyLog Listen ServeDocument Server.Serve Server.serve askDocument askRun attach between.passed
 				between.pipeInput carrier.await conn.receive conn.send copying.close copying.end copying.finish copying.move
 				copying.open dial finishRun follow followSize logOutput.write orderedObject.MarshalJSON packet.close
 				printDocument readSealed readSettings restart run runTerminal sealed sendStreams widen writeAll awaitStart`,
