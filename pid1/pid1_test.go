@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(failsVariable) != "":
 		becomeFailing()
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }
 

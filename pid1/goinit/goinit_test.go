@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(playVariable) == attacker:
 		attack()
 	}
-	surroundings.Settle()
+	surroundings.SettleAsRoot()
 	os.Exit(m.Run())
 }
 
