@@ -85,7 +85,7 @@ GOTEST   := $(GO) test -vet=off -tags '$(TAGS)' -timeout $(PATIENCE)
 # Builds and tests have the same flags, so that each package is compiled once; without paths, also for copies of this folder.
 export GOFLAGS += -trimpath -buildvcs=false
 
-.PHONY: all help build man completions aci images test test-all test-unit test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all help build man completions aci images test test-all test-unit test-race test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -150,6 +150,10 @@ test-unit: root deps-build deps-test
 	$(GO) vet -C netplugins -tags '$(TAGS)' ./...
 	$(GO) test -C netplugins -vet=off -tags '$(TAGS)' ./...
 	$(GO) test -C tools/release -tags '$(TAGS)' ./...
+
+# The packages whose goroutines share most.
+test-race: root deps-build deps-test
+	GORACE=atexit_sleep_ms=0 $(GOTEST) -race ./supervisor ./supervisor/output ./callins ./crilog
 
 # The packages run one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
