@@ -58,8 +58,6 @@ LONG := \
 	TestExamplesRunTheSpecificationsPod \
 	TestFailuresOfARemoteDriverRollBack \
 	TestForkDocumentIsTrue \
-	TestHostileApps \
-	TestHostileImagesChangeNothingOutside \
 	TestImagesOfNetworkPluginsAreOfTheArchitectureThatIsAskedFor \
 	TestManyPodsAreConnectedAtOnce \
 	TestManyPodsOfARemoteDriverAreConnectedAtOnce \
@@ -153,7 +151,7 @@ test-unit: root deps-build deps-test
 
 # The packages whose goroutines share most.
 test-race: root deps-build deps-test
-	GORACE=atexit_sleep_ms=0 $(GOTEST) -race ./supervisor ./supervisor/output ./callins ./crilog
+	GORACE=atexit_sleep_ms=0 $(GOTEST) -race ./supervisor ./supervisor/output ./callins ./crilog ./launcher/sources
 
 # The packages run one after the other, because tests/fork builds, and the tests of the others have time limits.
 RUN ?= .
@@ -238,7 +236,7 @@ test-ace: root deps-build deps-test aci images
 test-vm: root deps-vm aci images
 	tests/vm/run.sh $(OUT)
 test-vm-ci: root deps-vm aci images
-	tests/vm/run.sh $(OUT) cgroups container='^TestDirectRuntimeConforms$$' unionfs \
+	tests/vm/run.sh $(OUT) cgroups container='^Test(Direct)?RuntimeConforms$$' unionfs \
 		e2e='^Test(RunHasItsAppsSurroundings|SpecificationExampleRuns|StagerRunsOnOverlay)$$' \
 		cri='^Test(Limits|StatsAndUpdates)'
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -109,19 +110,26 @@ func (l *reopenedLog) Open() error {
 
 // reopen is Open for a limited time. A log that opens later is closed again.
 func (l *reopenedLog) reopen() error {
-	var decided atomic.Bool
+	var mu sync.Mutex // guards late and done
+	late, done := false, false
 	err := soon(func() error {
 		opened, err := l.open()
 		if err != nil {
 			return fmt.Errorf("open log: %w", err)
 		}
-		if decided.Swap(true) {
+		mu.Lock()
+		defer mu.Unlock()
+		if late {
 			return opened.Close()
 		}
 		l.appLog.Store(&opened)
+		done = true
 		return nil
 	})
-	if err != nil && decided.Swap(true) { // opened at the last moment
+	mu.Lock()
+	defer mu.Unlock()
+	late = true
+	if done { // at the last moment, if there is an error
 		return nil
 	}
 	return err

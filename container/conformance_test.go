@@ -43,6 +43,14 @@ func TestDirectRuntimeConformsInAUserNamespace(t *testing.T) {
 	))
 }
 
+// No case is left out of the suite.
+func TestSupportRulesNothingOut(t *testing.T) {
+	r := newRuntime(t)
+	if out := containertest.RuledOut(r.Support()); len(out) > 0 {
+		t.Errorf("the runtime's Support rules out %q", out)
+	}
+}
+
 // All other tests of containers hold for direct starts as well. The Go runtime raises the limit of open files that it
 // finds.
 func TestDirectStartsPassTheOtherTests(t *testing.T) {

@@ -35,6 +35,7 @@ type container struct {
 	users   *os.File   // the user namespace, nil for the supervisor's; likewise
 	oom     cgroup.OOMWatch
 	looks   chan struct{} // see look
+	alone   bool          // from Start on, see isAlone
 
 	cgroups func() (cgroups.Manager, error) // the manager of its cgroup, always the same one
 
@@ -57,6 +58,9 @@ func (c *container) start(stdio spec.Stdio) (_ spec.Running, err error) {
 	}
 	config, err := c.configure(stdio)
 	if err != nil {
+		return nil, err
+	}
+	if c.alone, err = isAlone(&c.spec); err != nil {
 		return nil, err
 	}
 	if c.direct {
@@ -177,7 +181,7 @@ func (c *container) releaseFIFO() {
 // process that starts there is not dumpable, and has capabilities that the app lacks (ptrace(2)).
 func (c *container) restricts(p *spec.Process) bool {
 	has := func(name string) bool { return slices.Contains(p.Capabilities, name) }
-	alone := c.spec.OwnPIDs && !has("CAP_SYS_PTRACE")
+	alone := c.alone && !has("CAP_SYS_PTRACE")
 	return c.runtime.landlock && !alone && !has("CAP_SYS_ADMIN")
 }
 

@@ -54,7 +54,7 @@ func Decide(m *manifest.Manifest, machine spec.Support, drivers []string, image 
 func (r Rows) Decide(
 	m *manifest.Manifest, machine spec.Support, drivers []string, image json.RawMessage,
 ) (*Pod, error) {
-	if err := cmp.Or(r.check(), m.Validate()); err != nil {
+	if err := cmp.Or(r.Check(), m.Validate()); err != nil {
 		return nil, err
 	}
 	config, configured, unknown, err := r.configure(m, drivers, image)

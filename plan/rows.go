@@ -93,8 +93,9 @@ func (a *App) take(own effects, pods []func(*App)) {
 	}
 }
 
-// check refuses two rows of one name. Values of isolators and annotations are in one map.
-func (r Rows) check() error {
+// Check refuses a row without a name, and one whose name another row or a standard table has. Values of isolators and
+// annotations are in one map.
+func (r Rows) Check() error {
 	var keys, others []string
 	for _, object := range objects() {
 		keys = append(keys, strings.ToLower(object))

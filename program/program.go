@@ -118,13 +118,13 @@ func (o Options) supervise(ctx context.Context, s *Supervisor) error {
 	if steps == nil {
 		steps = boot.Steps()
 	}
+	defer runtime.KeepAlive(s.Inherited.Ready) // a start that fails closes it by the end of this process alone
 	helpers := new(helper.Children)
 	defer helpers.End(helpersEnd)
 	code, err := boot.Supervise(ctx, func(log *slog.Logger) boot.Parts {
 		helpers.Log = log
 		return o.parts(s, helpers, log)
 	}, steps)
-	defer runtime.KeepAlive(s.Inherited.Ready) // a start that fails closes it by the end of this process alone
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", names.Program, err)

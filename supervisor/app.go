@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"sync"
@@ -246,8 +245,11 @@ func (a *app) continues(exit Exit, wait *backoff, ran time.Duration) bool {
 		return false
 	}
 	requested := a.isRequested()
-	asked := closed(requested)
-	if !asked && !restarts(a.pod.config.Restart, exit) {
+	asked, health := closed(requested), false
+	if asked && a.dropHealths() {
+		asked, health, requested = false, true, a.isRequested()
+	}
+	if !asked && !health && !restarts(a.pod.config.Restart, exit) {
 		return false
 	}
 	a.transition(StateRestarting, func(s *AppStatus) { s.Restarts++ })
@@ -306,45 +308,4 @@ func (a *app) once(first bool) (Exit, error) {
 	}
 	r.end(exit, err)
 	return exit, err
-}
-
-// reportStarted sends the appStarted event: at once, or when the app is ready.
-func (r *run) reportStarted(err error) (mainEnded func()) {
-	a := r.app
-	if err != nil || !a.getsReady() {
-		a.pod.events <- event{app: a, kind: appStarted, err: err}
-		return func() {}
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	go func() {
-		err := r.awaitReady(ctx)
-		a.setUnready(false)
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		a.pod.events <- event{app: a, kind: appStarted, err: err}
-	}()
-	return func() { cancel(errors.New("ended before it was ready")) }
-}
-
-// getsReady returns whether the app is ready only some time after its start.
-func (a *app) getsReady() bool { return a.Ready != nil || a.Health != nil && a.Health.Ready }
-
-// awaitReady returns nil once the app is ready, or the reason why it never will be.
-func (r *run) awaitReady(ctx context.Context) error {
-	if r.app.Ready != nil {
-		if err := r.app.Ready(ctx); err != nil {
-			return err
-		}
-	}
-	if check := r.app.Health; check == nil || !check.Ready {
-		return nil
-	}
-	return r.awaitHealthy(ctx)
-}
-
-func (a *app) setUnready(unready bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.unready = unready
 }

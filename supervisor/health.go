@@ -97,6 +97,9 @@ func (r *run) report(h Health, restart bool) {
 	}
 	before := a.status.Health.State
 	a.status.Health = &h
+	if h.State == Unhealthy && restart && !a.unready && a.pending == nil { // also one that was not ready before
+		a.request(true)
+	}
 	if h.State == before {
 		return
 	}
@@ -110,9 +113,6 @@ func (r *run) report(h Health, restart bool) {
 		return
 	}
 	a.pod.log.Warn("app is unhealthy", "app", a.Name, "failures", h.Failures, "reason", h.Reason)
-	if restart && !a.unready && a.pending == nil {
-		a.request()
-	}
 }
 
 // awaitHealthy returns nil when the first check has succeeded, or an error: the app is unhealthy before, or ctx ends.

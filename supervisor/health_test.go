@@ -1,6 +1,7 @@
 package supervisor_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -162,6 +163,46 @@ func TestAnUnhealthyAppIsRestartedByItsPolicy(t *testing.T) {
 		t.Errorf("%+v, last %+v", got, got.Last)
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+}
+
+// An app that became unhealthy before it was ready is restarted once it is. It backs off, but not from a person.
+func TestAnUnhealthyAppBacksOff(t *testing.T) {
+	b := newFakes(t)
+	runs := filepath.Join(t.TempDir(), "runs")
+	check := checked("exit 1")
+	check.Restart = true
+	isReady := make(chan struct{})
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
+		Name: "app", Main: b.sh("echo >>" + runs + "; exec sleep 1000"), Health: check,
+		Ready: func(context.Context) error { <-isReady; return nil },
+	}}})
+	pod.awaitHealth(Unhealthy)
+	close(isReady)
+	pod.up()
+	pod.awaitState(StateRestarting)
+	if err := pod.Restart(t.Context(), "app"); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := pod.stopped(); code != 0 || err != nil {
+		t.Errorf("Run() = %d, %v", code, err)
+	}
+	if text, err := os.ReadFile(runs); err != nil || len(text) < 2 || len(text) > 10 {
+		t.Errorf("%d runs, %v", len(text), err)
+	}
+}
+
+// An app that is unhealthy and never says that it is ready fails the start.
+func TestAnAppThatIsNeverHealthyDoesNotWaitToBeReady(t *testing.T) {
+	b := newFakes(t)
+	check := checked("exit 1")
+	check.Ready = true
+	pod := start(t, Config{Grace: time.Minute, Apps: []App{{
+		Name: "app", Main: b.sh("exec sleep 1000"), Health: check,
+		Ready: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	}}})
+	if code, err := pod.wait(); code != 1 || err == nil || err.Error() != `start app "app": unhealthy: exit code 1` {
 		t.Errorf("Run() = %d, %v", code, err)
 	}
 }

@@ -17,8 +17,9 @@ var errMissed = errors.New("the app has ended meanwhile")
 
 // request is that an app starts again. Its maker reads err after done is closed.
 type request struct {
-	done chan struct{}
-	err  error
+	done   chan struct{}
+	err    error
+	health bool // of the health checks alone: before its next run the app backs off
 }
 
 // finish answers a request, which may be nil.
@@ -84,14 +85,16 @@ func (a *app) ask() (*request, error) {
 	case a.status.State == StateExited && !a.revived:
 		return a.askRun()
 	case a.pending == nil:
-		a.request()
+		a.request(false)
+	default:
+		a.pending.health = false
 	}
 	return a.pending, nil
 }
 
 // request makes a request, with a.mu held and none pending.
-func (a *app) request() {
-	a.pending = &request{done: make(chan struct{})}
+func (a *app) request(health bool) {
+	a.pending = &request{done: make(chan struct{}), health: health}
 	close(a.requested)
 }
 
@@ -113,6 +116,17 @@ func (a *app) isRequested() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.requested
+}
+
+// dropHealths drops the pending request if it is the health checks', which has ended the run, and returns whether it was.
+func (a *app) dropHealths() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending == nil || !a.pending.health {
+		return false
+	}
+	a.pending, a.requested = nil, make(chan struct{})
+	return true
 }
 
 // takeRequest returns the pending request, nil for none, which is no longer pending.

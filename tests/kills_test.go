@@ -120,7 +120,10 @@ func (k *killed) round(t *testing.T, rng *rand.Rand) {
 	relieve := func() {}
 	if strait := rng.IntN(2 * len(straits)); strait < len(straits) {
 		what = fmt.Sprintf("%s, %s", victim, straits[strait].name)
-		relieve = straits[strait].begin(d.Plan.Cgroup)
+		var found bool
+		if relieve, found = straits[strait].begin(d.Plan.Cgroup); !found {
+			t.Errorf("the pod's cgroup %s has no file for %s", d.Plan.Cgroup, straits[strait].name)
+		}
 	}
 	began = time.Now()
 	if victim == roleSupervisor || !killInit(d) {
@@ -140,37 +143,37 @@ func (k *killed) round(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// straits are states of a pod's cgroup in which it has to end all the same. begin returns what is done after the kill.
+// straits are states of a pod's cgroup in which it has to end all the same. begin returns what is done after the kill,
+// and whether the cgroup has the files.
 var straits = []struct {
 	name  string
-	begin func(cgroup string) (relieve func())
+	begin func(cgroup string) (relieve func(), found bool)
 }{
-	{"full memory", func(cgroup string) func() {
-		limitToUsage(cgroup, "memory.usage_in_bytes", "memory.limit_in_bytes")
-		limitToUsage(cgroup, "memory.current", "memory.max")
-		return func() {}
+	{"full memory", func(cgroup string) (func(), bool) {
+		old := limitToUsage(cgroup, "memory.usage_in_bytes", "memory.limit_in_bytes")
+		return func() {}, limitToUsage(cgroup, "memory.current", "memory.max") || old
 	}},
-	{"used-up tasks", func(cgroup string) func() {
-		limitToUsage(cgroup, "pids.current", "pids.max")
-		return func() {}
+	{"used-up tasks", func(cgroup string) (func(), bool) {
+		return func() {}, limitToUsage(cgroup, "pids.current", "pids.max")
 	}},
-	{"frozen", func(cgroup string) func() {
+	{"frozen", func(cgroup string) (func(), bool) {
 		// Version 1 keeps a killed process until the cgroup is thawed. With both versions it alone has the processes.
 		if writeOfCgroup(cgroup, "freezer.state", "FROZEN") {
-			return func() { writeOfCgroup(cgroup, "freezer.state", "THAWED") }
+			return func() { writeOfCgroup(cgroup, "freezer.state", "THAWED") }, true
 		}
-		writeOfCgroup(cgroup, "cgroup.freeze", "1")
-		return func() {}
+		return func() {}, writeOfCgroup(cgroup, "cgroup.freeze", "1")
 	}},
 }
 
-// limitToUsage limits a cgroup to what it uses, in the hierarchies that have the files.
-func limitToUsage(cgroup, usage, limit string) {
+// limitToUsage limits a cgroup to what it uses, and returns whether a hierarchy has the files.
+func limitToUsage(cgroup, usage, limit string) (found bool) {
 	for _, dir := range cgroupDirs(cgroup) {
 		if used, err := os.ReadFile(filepath.Join(dir, usage)); err == nil {
+			found = true
 			_ = os.WriteFile(filepath.Join(dir, limit), bytes.TrimSpace(used), 0) // EBUSY: more is used meanwhile
 		}
 	}
+	return found
 }
 
 // writeOfCgroup writes a file of a cgroup, and reports whether a hierarchy has it.

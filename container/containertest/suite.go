@@ -33,7 +33,12 @@ func Run(t *testing.T, who string, newRuntime func(cgroup string) spec.Runtime, 
 	list = append(list, conformance.Case{Name: "a user namespace of the app's own", Run: func(t testing.TB) {
 		ownUsers(newBench(t, InUserNamespace(newRuntime)))
 	}})
-	out := ruledOut(supported)
+	for _, name := range slices.Concat(core(), RuledOut(spec.Support{})) {
+		if !slices.ContainsFunc(list, func(c conformance.Case) bool { return c.Name == name }) {
+			t.Errorf("%q is the name of no case", name)
+		}
+	}
+	out := RuledOut(supported)
 	list = slices.DeleteFunc(list, func(c conformance.Case) bool { return slices.Contains(out, c.Name) })
 	if len(out) > 0 {
 		t.Logf("the Support of %s rules out: %s", who, strings.Join(out, ", "))
@@ -56,8 +61,9 @@ func supportOf(t *testing.T, newRuntime func(cgroup string) spec.Runtime) spec.S
 	return r.Support()
 }
 
-// ruledOut returns the names of the cases whose isolators no plan has under a runtime with this Support.
-func ruledOut(s spec.Support) (cases []string) {
+// RuledOut returns the names of the cases whose isolators no plan has under a runtime with this Support: Run leaves them
+// out.
+func RuledOut(s spec.Support) (cases []string) {
 	for _, need := range []struct {
 		met   bool
 		cases []string

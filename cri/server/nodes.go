@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -33,10 +34,10 @@ func checkNode(want specs.DeviceNode, have unix.Stat_t) error {
 		want.Type = "c"
 	}
 	major, minor := unix.Major(have.Rdev), unix.Minor(have.Rdev)
-	numbered := want.Type != "" && want.Major != 0 // else the host's numbers count
+	numbered := want.Major != 0 // else the host's numbers count
 	switch {
 	case want.Type != "" && want.Type != kind, numbered && (want.Major != int64(major) || want.Minor != int64(minor)):
-		return fmt.Errorf("device %s %d:%d: its spec wants %s %d:%d", kind, major, minor, want.Type, want.Major, want.Minor)
+		return fmt.Errorf("device %s %d:%d: its spec wants %s %d:%d", kind, major, minor, cmp.Or(want.Type, kind), want.Major, want.Minor)
 	case want.FileMode != nil && uint32(*want.FileMode) != have.Mode&0o7777:
 		return fmt.Errorf("mode %#o: its spec wants %#o", have.Mode&0o7777, uint32(*want.FileMode))
 	case want.UID != nil && *want.UID != have.Uid, want.GID != nil && *want.GID != have.Gid:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -82,6 +83,9 @@ func apply(c *runtimeapi.ContainerConfig, needs OnHost, e specs.ContainerEdits) 
 			return path.Clean(d.GetContainerPath()) == path.Clean(n.Path)
 		}
 		c.Devices = append(slices.DeleteFunc(c.Devices, same), device)
+		if other := needs[device.HostPath]; other != nil && !reflect.DeepEqual(other, n) {
+			return refuse("device node %s is of %s, which is wanted otherwise as well", n.Path, device.HostPath)
+		}
 		needs[device.HostPath] = n
 	}
 	for _, m := range e.Mounts {
@@ -95,6 +99,9 @@ func apply(c *runtimeapi.ContainerConfig, needs OnHost, e specs.ContainerEdits) 
 		c.Mounts = append(slices.DeleteFunc(c.Mounts, same), mount)
 		if _, isNode := needs[mount.HostPath]; !isNode {
 			needs[mount.HostPath] = nil
+		}
+		if err := CheckMounts(c); err != nil { // before a spec's many mounts take long
+			return err
 		}
 	}
 	for _, id := range e.AdditionalGIDs {
@@ -118,8 +125,8 @@ func nodeOf(n specs.DeviceNode) (*runtimeapi.Device, error) {
 	switch {
 	case !slices.Contains([]string{"", "b", "c", "u"}, n.Type):
 		return nil, refuse("device node %s of type %q: want b, c or u", n.Path, n.Type)
-	case n.Permissions == "none":
-		return nil, refuse("device node %s with permissions none", n.Path)
+	case n.Permissions != "" && !strings.Contains(n.Permissions, "r"): // a mount can be read
+		return nil, refuse("device node %s with permissions %q: want r or rw", n.Path, n.Permissions)
 	}
 	return &runtimeapi.Device{HostPath: host, ContainerPath: n.Path, Permissions: n.Permissions}, nil
 }

@@ -86,7 +86,7 @@ func TestChangesOfDevicesAreRefused(t *testing.T) {
 		"network device eth7":                     {NetDevices: []*specs.LinuxNetDevice{{HostInterfaceName: "eth7", Name: "eth0"}}},
 		`variable "A": want NAME=VALUE`:           {Env: []string{"A"}},
 		`device node "gpu": want an absolute`:     node(specs.DeviceNode{Path: "gpu"}),
-		"device node /gpu with permissions none":  node(specs.DeviceNode{Path: "/gpu", Permissions: "none"}),
+		"device node /gpu with permissions \"none\"":  node(specs.DeviceNode{Path: "/gpu", Permissions: "none"}),
 		`device node /gpu of type "p": want`:      node(specs.DeviceNode{Path: "/gpu", Type: "p"}),
 		`mount of type "tmpfs" at /x: want bind`:  mount(specs.Mount{HostPath: "tmpfs", ContainerPath: "/x", Type: "tmpfs"}),
 		`mount option "rshared" at /x`:            mount(specs.Mount{HostPath: "/a", ContainerPath: "/x", Options: []string{"rshared"}}),

@@ -75,13 +75,22 @@ func (d *Daemon) Validate(ctx context.Context, o PodOptions) (v Validation, warn
 	return v, warnings, nil
 }
 
-// rowsOf returns the rows that a stager image names as its own.
+// rowsOf returns the rows that a stager image names as its own, but those that this program has as standard ones: the
+// image may be of an earlier version.
 func rowsOf(stager *images.Image) (r decision.Rows) {
 	for name := range strings.FieldsSeq(stager.Manifest.Annotations[names.IsolatorsAnnotation]) {
-		r.Isolators = append(r.Isolators, decision.IsolatorRow{Name: name, Pod: true, App: true, Decide: undecided})
+		more := r
+		more.Isolators = append(more.Isolators, decision.IsolatorRow{Name: name, Pod: true, App: true, Decide: undecided})
+		if more.Check() == nil {
+			r = more
+		}
 	}
 	for name := range strings.FieldsSeq(stager.Manifest.Annotations[names.KeysAnnotation]) {
-		r.Keys = append(r.Keys, decision.KeyRow{Name: name, Decide: accepted})
+		more := r
+		more.Keys = append(more.Keys, decision.KeyRow{Name: name, Decide: accepted})
+		if more.Check() == nil {
+			r = more
+		}
 	}
 	return r
 }

@@ -6,8 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/docker/cli/cli/config"
+	"github.com/docker/cli/cli/config/credentials"
+	"github.com/docker/cli/cli/config/types"
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
@@ -15,17 +18,42 @@ import (
 // containers-auth.json(5) says.
 func savedCredentials() authn.Keychain {
 	if os.Getenv("XDG_RUNTIME_DIR") != "" {
-		return authn.DefaultKeychain
+		return limited{authn.DefaultKeychain}
 	}
-	return authn.NewMultiKeychain(authn.DefaultKeychain,
-		authFile(fmt.Sprintf("/run/containers/%d/auth.json", os.Getuid())))
+	return limited{authn.NewMultiKeychain(authn.DefaultKeychain,
+		authFile(fmt.Sprintf("/run/containers/%d/auth.json", os.Getuid())))}
+}
+
+// helperLimit is how long a credential helper may take, which may ask a person.
+const helperLimit = time.Minute
+
+// limited is a keychain whose answer is awaited for helperLimit.
+type limited struct{ authn.Keychain }
+
+// Resolve implements authn.Keychain.
+func (l limited) Resolve(target authn.Resource) (authn.Authenticator, error) {
+	type answer struct {
+		found authn.Authenticator
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		found, err := l.Keychain.Resolve(target)
+		answers <- answer{found, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.found, a.err
+	case <-time.After(helperLimit):
+		return nil, fmt.Errorf("credentials for %s: no answer within %s", target.RegistryStr(), helperLimit)
+	}
 }
 
 // authFile is the path of a file as containers-auth.json(5) describes it, which may be missing.
 type authFile string
 
-// Resolve implements authn.Keychain: the longest key that is the repository, a part of its path or its
-// registry, else what the registry's credential helper answers.
+// Resolve implements authn.Keychain: what the longest key has that is the repository, a part of its path
+// or its registry. The registry's credential helper comes before its key.
 func (path authFile) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	file, err := os.Open(string(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -40,16 +68,14 @@ func (path authFile) Resolve(target authn.Resource) (authn.Authenticator, error)
 		return nil, fmt.Errorf("read credentials: %s: %w", path, err)
 	}
 	for key := strings.TrimPrefix(target.String(), "index."); ; {
-		found, ok := saved.AuthConfigs[key]
-		end := strings.LastIndexByte(key, '/')
-		if !ok && end < 0 && (saved.CredentialHelpers[key] != "" || saved.CredentialsStore != "") {
-			if found, err = saved.GetAuthConfig(key); err != nil {
-				return nil, fmt.Errorf("read credentials: %s: %w", path, err)
+		found, end := saved.AuthConfigs[key], strings.LastIndexByte(key, '/')
+		if helper := saved.CredentialHelpers[key]; end < 0 && helper != "" {
+			if found, err = credentials.NewNativeStore(saved, helper).Get(key); err != nil {
+				return nil, fmt.Errorf("ask credential helper %s of %s: %w", helper, path, err)
 			}
-			ok = found.Username != "" || found.IdentityToken != ""
 		}
 		switch {
-		case ok:
+		case !isEmpty(found):
 			return authn.FromConfig(authn.AuthConfig{
 				Username: found.Username, Password: found.Password, Auth: found.Auth,
 				IdentityToken: found.IdentityToken, RegistryToken: found.RegistryToken,
@@ -59,4 +85,10 @@ func (path authFile) Resolve(target authn.Resource) (authn.Authenticator, error)
 		}
 		key = key[:end]
 	}
+}
+
+// isEmpty reports whether an entry has no credentials: those that a helper keeps are listed so.
+func isEmpty(c types.AuthConfig) bool {
+	c.ServerAddress = ""
+	return c == types.AuthConfig{}
 }

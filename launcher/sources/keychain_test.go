@@ -17,10 +17,10 @@ func TestCredentialsOfAHelper(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	path := filepath.Join(dir, "auth.json")
-	if err := os.WriteFile(path, []byte(`{"auths": {"example.com/own": {"auth": "YTpi"}}, "credHelpers": {"example.com": "mine"}}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"auths": {"example.com/own": {"auth": "YTpi"}, "example.com": {}}, "credHelpers": {"example.com": "mine", "docker.io": "mine"}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]string{"example.com/app": "user:of example.com", "example.com/own": "a:b", "example.org/app": ":"} {
+	for text, want := range map[string]string{"example.com/app": "user:of example.com", "example.com/own": "a:b", "app": "user:of docker.io", "example.org/app": ":"} {
 		repository, err := name.NewRepository(text)
 		if err != nil {
 			t.Fatal(err)

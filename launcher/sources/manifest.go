@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -157,27 +158,27 @@ func (m *imageManifest) annotateExec(entrypoint, command []string) error {
 }
 
 // annotateHealth notes the HEALTHCHECK of the container file. What it leaves out is the stager's default, which is
-// Docker's.
+// Docker's. A check that Docker would not make, such as one without a command, is none.
 func (m *imageManifest) annotateHealth(check *v1.HealthConfig, shell []string) error {
 	if check == nil || len(check.Test) == 0 { // that of the base image, which has none
 		return nil
 	}
 	words := check.Test[1:]
 	switch kind := check.Test[0]; {
-	case kind == "NONE":
-		return nil
-	case kind == "CMD" && len(words) > 0:
-	case kind == "CMD-SHELL" && len(words) == 1:
+	case kind == "CMD-SHELL" && len(words) > 0:
 		if len(shell) == 0 {
 			shell = []string{"/bin/sh", "-c"}
 		}
 		words = slices.Concat(shell, words)
-	default:
-		return fmt.Errorf("healthcheck %q: want NONE, CMD and words, or CMD-SHELL and a command", check.Test)
+	case kind != "CMD":
+		return nil
 	}
 	text, err := json.Marshal(words)
 	if err != nil {
 		return err
+	}
+	if plan.CheckHealth(names.HealthCommandAnnotation, string(text)) != nil {
+		return nil
 	}
 	m.annotate(names.HealthCommandAnnotation, string(text))
 	interval := check.Interval
@@ -194,7 +195,7 @@ func (m *imageManifest) annotateHealth(check *v1.HealthConfig, shell []string) e
 		}
 	}
 	if check.Retries > 0 {
-		m.annotate(names.HealthRetriesAnnotation, strconv.Itoa(check.Retries))
+		m.annotate(names.HealthRetriesAnnotation, strconv.Itoa(min(check.Retries, math.MaxInt32)))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func TestHealthChecksAreConverted(t *testing.T) {
 		name  string
 		check v1.HealthConfig
 		shell []string
-		want  string // annotations without their beginning; "error" for an error
+		want  string // annotations without their beginning
 	}{
 		{"none", v1.HealthConfig{}, nil, ""},
 		{"base image's is not made", v1.HealthConfig{Test: []string{"NONE"}, Retries: 1}, nil, ""},
@@ -66,8 +66,11 @@ func TestHealthChecksAreConverted(t *testing.T) {
 			`cmd=["x"] interval=1m30s retries=5 start-period=1s timeout=500ms`,
 		},
 		{"shortest interval", v1.HealthConfig{Test: []string{"CMD", "x"}, Interval: 1e6}, nil, `cmd=["x"] interval=1s`},
-		{"nothing to execute", v1.HealthConfig{Test: []string{"CMD"}}, nil, "error"},
-		{"unknown", v1.HealthConfig{Test: []string{"TCP", "80"}}, nil, "error"},
+		{"several words", v1.HealthConfig{Test: []string{"CMD-SHELL", "echo $0", "x"}}, nil, `cmd=["/bin/sh","-c","echo $0","x"]`},
+		{"nothing to execute", v1.HealthConfig{Test: []string{"CMD"}}, nil, ""},
+		{"no program", v1.HealthConfig{Test: []string{"CMD", ""}}, nil, ""},
+		{"unknown", v1.HealthConfig{Test: []string{"TCP", "80"}}, nil, ""},
+		{"many retries", v1.HealthConfig{Test: []string{"CMD", "x"}, Retries: 1 << 40}, nil, `cmd=["x"] retries=2147483647`},
 	} {
 		text, err := convert(&v1.ConfigFile{Config: v1.Config{Cmd: []string{"/x"}, Healthcheck: &tt.check, Shell: tt.shell}}, "a", "", nil)
 		var m imageManifest

@@ -42,25 +42,28 @@ func (c *cni) addAll(ctx context.Context, n *network, rt *libcni.RuntimeConf) ([
 	return e.last, nil
 }
 
-// delAll calls DEL of each plugin, the last first, and returns the errors of all. result is of the last ADD that has
-// worked, nil for none. Each plugin has its share of the time, so that one that hangs does not keep the others from
+// delAll calls DEL of each plugin, the last first, removes what firewall leaves, and returns the errors of all. result is
+// of the last ADD that has worked, nil for none. Each plugin has its share of the time, so that one that hangs does not keep the others from
 // their work.
 func (c *cni) delAll(ctx context.Context, n *network, rt *libcni.RuntimeConf, result json.RawMessage) error {
-	addresses := podAddresses(result)
+	addresses, err := c.notOthers(rt, podAddresses(result))
+	if err != nil {
+		return err
+	}
 	if !hasCheck(n.list.CNIVersion) { // so has DEL a result
 		result = nil
 	}
 	var errs []error
 	for i := len(n.list.Plugins) - 1; i >= 0; i-- {
+		share, cancel := shareOf(ctx, i+1)
 		path, config, err := c.prepare(n, i, rt, result)
 		if err == nil {
-			share, cancel := shareOf(ctx, i+1)
 			err = invoke.ExecPluginWithoutResult(share, path, config, c.arguments("DEL", rt), &executor{})
-			cancel()
 		}
 		if n.list.Plugins[i].Network.Type == "firewall" {
-			err = errors.Join(err, sweepFirewall(ctx, addresses))
+			err = errors.Join(err, sweepFirewall(share, addresses))
 		}
+		cancel()
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

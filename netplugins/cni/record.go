@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 )
@@ -90,6 +92,27 @@ func (c *cni) read(n *network, rt *libcni.RuntimeConf) (record, error) {
 		return record{}, nil
 	}
 	return r, nil
+}
+
+// notOthers returns the addresses that no other pod has: a DEL that is repeated may have freed one before.
+func (c *cni) notOthers(rt *libcni.RuntimeConf, addresses []netip.Addr) ([]netip.Addr, error) {
+	files, err := filepath.Glob(filepath.Join(c.cache, "results", "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		var r record
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // forgotten meanwhile
+		case err != nil:
+			return nil, fmt.Errorf("read records of pods: %w", err)
+		case json.Unmarshal(text, &r) == nil && r.ContainerID != rt.ContainerID:
+			others := podAddresses(r.Result)
+			addresses = slices.DeleteFunc(addresses, func(a netip.Addr) bool { return slices.Contains(others, a) })
+		}
+	}
+	return addresses, nil
 }
 
 // forget removes a pod's record, if there is one.

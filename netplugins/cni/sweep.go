@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -101,6 +102,9 @@ func sweepChain(protocol iptables.Protocol, chain string) error {
 // firewallChain is where the plugin firewall has the rules of pods.
 const firewallChain = "CNI-FORWARD"
 
+// tablesLimit is how many seconds a call of iptables waits for that of another program.
+const tablesLimit = 5
+
 // sweepFirewall removes the rules of addresses that the DEL of firewall has left: it ignores the errors of iptables. It
 // comes before the addresses may be another pod's.
 func sweepFirewall(ctx context.Context, addresses []netip.Addr) error {
@@ -122,12 +126,15 @@ func removeFirewallRules(address netip.Addr) error {
 	if address.Is6() {
 		protocol = iptables.ProtocolIPv6
 	}
-	tables, err := iptables.New(iptables.IPFamily(protocol))
+	tables, err := iptables.New(iptables.IPFamily(protocol), iptables.Timeout(tablesLimit))
+	if errors.Is(err, exec.ErrNotFound) { // as with firewalld
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	exists, err := tables.ChainExists("filter", firewallChain)
-	if err != nil || !exists { // as with firewalld
+	if err != nil || !exists {
 		return err
 	}
 	only := netip.PrefixFrom(address, address.BitLen()).String()

@@ -80,6 +80,7 @@ type injector struct {
 	counts map[place]int // guarded by mutex; calls so far, by role and call; nil while nothing counts
 	armed  *point        // guarded by mutex; nil once it is reached
 	hit    string        // guarded by mutex; describes the call of the point, "" before it is reached
+	kills  bool          // guarded by mutex; the last point's fault is a kill
 }
 
 func newInjector() *injector {
@@ -94,7 +95,14 @@ func newInjector() *injector {
 func (i *injector) begin(p *point) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
-	i.counts, i.armed, i.hit = map[place]int{}, p, ""
+	i.counts, i.armed, i.hit, i.kills = map[place]int{}, p, "", p != nil && p.fault == killFault
+}
+
+// killed reports whether the fault of the last point is a kill.
+func (i *injector) killed() bool {
+	i.mutex.Lock()
+	defer i.mutex.Unlock()
+	return i.kills
 }
 
 // end counts no longer. It returns how often each role has made each call, and the call of the point, "" if it was not

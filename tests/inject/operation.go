@@ -103,11 +103,11 @@ func (w *world) running() bool { return w.state() == "running" }
 func (w *world) exited() bool  { return w.state() == "exited" }
 func (w *world) absent() bool  { return w.state() == "" }
 
-// ends reports whether the pod p, which runs until its app has ended, ends soon, also with its killed monitor.
+// ends reports whether the pod p, which runs until its app has ended, ends soon; it is dead where its monitor is killed.
 func (w *world) ends() bool {
 	return poll.Until(5*time.Second, 50*time.Millisecond, func() bool {
 		state := w.state()
-		return state == "exited" || state == "dead"
+		return state == "exited" || state == "dead" && w.injector.killed()
 	})
 }
 
