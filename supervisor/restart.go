@@ -118,7 +118,8 @@ func (a *app) isRequested() <-chan struct{} {
 	return a.requested
 }
 
-// dropHealths drops the pending request if it is the health checks', which has ended the run, and returns whether it was.
+// dropHealths drops the pending request if it is the health checks', which has ended the run. It returns whether it
+// was.
 func (a *app) dropHealths() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
