@@ -9,8 +9,8 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// isAlone reports whether an app sees no processes but its own: it has its own PID namespace, and no mount shows it those
-// of another.
+// isAlone reports whether an app sees no processes but its own: it has its own PID namespace, and no mount shows it
+// those of another.
 func isAlone(s *spec.Spec) (bool, error) {
 	if !s.OwnPIDs {
 		return false, nil

@@ -10,9 +10,13 @@ import (
 
 func TestMountsThatShowProcessesOfOthers(t *testing.T) {
 	all := []*mountinfo.Info{
-		{Mountpoint: "/", FSType: "ext4"}, {Mountpoint: "/proc", FSType: "proc"}, {Mountpoint: "/proc/sys/fs/x", FSType: "tmpfs"},
-		{Mountpoint: "/volumes/host", FSType: "ext4"}, {Mountpoint: "/volumes/host/proc", FSType: "proc"},
-		{Mountpoint: "/volumes/proc", FSType: "proc"}, {Mountpoint: "/volumes/hidden", FSType: "proc"},
+		{Mountpoint: "/", FSType: "ext4"},
+		{Mountpoint: "/proc", FSType: "proc"},
+		{Mountpoint: "/proc/sys/fs/x", FSType: "tmpfs"},
+		{Mountpoint: "/volumes/host", FSType: "ext4"},
+		{Mountpoint: "/volumes/host/proc", FSType: "proc"},
+		{Mountpoint: "/volumes/proc", FSType: "proc"},
+		{Mountpoint: "/volumes/hidden", FSType: "proc"},
 		{Mountpoint: "/volumes/hidden", FSType: "tmpfs"},
 	}
 	for _, tt := range []struct {

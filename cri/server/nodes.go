@@ -37,7 +37,8 @@ func checkNode(want specs.DeviceNode, have unix.Stat_t) error {
 	numbered := want.Major != 0 // else the host's numbers count
 	switch {
 	case want.Type != "" && want.Type != kind, numbered && (want.Major != int64(major) || want.Minor != int64(minor)):
-		return fmt.Errorf("device %s %d:%d: its spec wants %s %d:%d", kind, major, minor, cmp.Or(want.Type, kind), want.Major, want.Minor)
+		wanted := cmp.Or(want.Type, kind)
+		return fmt.Errorf("device %s %d:%d: its spec wants %s %d:%d", kind, major, minor, wanted, want.Major, want.Minor)
 	case want.FileMode != nil && uint32(*want.FileMode) != have.Mode&0o7777:
 		return fmt.Errorf("mode %#o: its spec wants %#o", have.Mode&0o7777, uint32(*want.FileMode))
 	case want.UID != nil && *want.UID != have.Uid, want.GID != nil && *want.GID != have.Gid:

@@ -81,16 +81,16 @@ func TestChangesOfDevicesAreRefused(t *testing.T) {
 		return specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{&n}}
 	}
 	for want, edits := range map[string]specs.ContainerEdits{
-		"hook createContainer (/bin/hook)":        {Hooks: []*specs.Hook{{HookName: "createContainer", Path: "/bin/hook"}}},
-		"intelRdt":                                {IntelRdt: new(specs.IntelRdt)},
-		"network device eth7":                     {NetDevices: []*specs.LinuxNetDevice{{HostInterfaceName: "eth7", Name: "eth0"}}},
-		`variable "A": want NAME=VALUE`:           {Env: []string{"A"}},
-		`device node "gpu": want an absolute`:     node(specs.DeviceNode{Path: "gpu"}),
-		"device node /gpu with permissions \"none\"":  node(specs.DeviceNode{Path: "/gpu", Permissions: "none"}),
-		`device node /gpu of type "p": want`:      node(specs.DeviceNode{Path: "/gpu", Type: "p"}),
-		`mount of type "tmpfs" at /x: want bind`:  mount(specs.Mount{HostPath: "tmpfs", ContainerPath: "/x", Type: "tmpfs"}),
-		`mount option "rshared" at /x`:            mount(specs.Mount{HostPath: "/a", ContainerPath: "/x", Options: []string{"rshared"}}),
-		`CDI device "v/c=1": mount option "size"`: mount(specs.Mount{HostPath: "/a", ContainerPath: "/x", Options: []string{"size"}}),
+		"hook createContainer (/bin/hook)":           {Hooks: []*specs.Hook{{HookName: "createContainer", Path: "/bin/hook"}}},
+		"intelRdt":                                   {IntelRdt: new(specs.IntelRdt)},
+		"network device eth7":                        {NetDevices: []*specs.LinuxNetDevice{{HostInterfaceName: "eth7", Name: "eth0"}}},
+		`variable "A": want NAME=VALUE`:              {Env: []string{"A"}},
+		`device node "gpu": want an absolute`:        node(specs.DeviceNode{Path: "gpu"}),
+		"device node /gpu with permissions \"none\"": node(specs.DeviceNode{Path: "/gpu", Permissions: "none"}),
+		`device node /gpu of type "p": want`:         node(specs.DeviceNode{Path: "/gpu", Type: "p"}),
+		`mount of type "tmpfs" at /x: want bind`:     mount(specs.Mount{HostPath: "tmpfs", ContainerPath: "/x", Type: "tmpfs"}),
+		`mount option "rshared" at /x`:               mount(specs.Mount{HostPath: "/a", ContainerPath: "/x", Options: []string{"rshared"}}),
+		`CDI device "v/c=1": mount option "size"`:    mount(specs.Mount{HostPath: "/a", ContainerPath: "/x", Options: []string{"size"}}),
 	} {
 		_, _, err := WithDevices(new(runtimeapi.ContainerConfig), []cdi.Change{{Device: "v/c=1", Edits: edits}})
 		if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

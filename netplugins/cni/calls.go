@@ -42,9 +42,9 @@ func (c *cni) addAll(ctx context.Context, n *network, rt *libcni.RuntimeConf) ([
 	return e.last, nil
 }
 
-// delAll calls DEL of each plugin, the last first, removes what firewall leaves, and returns the errors of all. result is
-// of the last ADD that has worked, nil for none. Each plugin has its share of the time, so that one that hangs does not keep the others from
-// their work.
+// delAll calls DEL of each plugin, the last first, removes what firewall leaves, and returns the errors of all. result
+// is of the last ADD that has worked, nil for none. Each plugin has its share of the time, so that one that hangs does
+// not keep the others from their work.
 func (c *cni) delAll(ctx context.Context, n *network, rt *libcni.RuntimeConf, result json.RawMessage) error {
 	addresses, err := c.notOthers(rt, podAddresses(result))
 	if err != nil {
