@@ -175,15 +175,23 @@ test-cri: root deps-build deps-test aci images
 
 # Kubernetes' own programs, all in one, which are built once for each version.
 KUBERNETES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kurma/kubernetes-$(shell cat tests/kubernetes/go.sum tests/kubernetes/allinone/*.go | sha256sum | cut -c 1-16)
-test-kubernetes: root deps-build deps-test aci $(KUBERNETES)
+# The client of kurma-cri that docs/one-machine.md calls.
+CRICTL_VERSION := v1.37.0
+CRICTL ?= $(dir $(KUBERNETES))crictl-$(CRICTL_VERSION)
+test-kubernetes: root deps-build deps-test aci $(KUBERNETES) $(CRICTL)
 	$(GO) vet -C tests/kubernetes .
-	KUBERNETES='$(abspath $(KUBERNETES))' $(BUILT) $(GO) test -C tests/kubernetes -count=1 -v -timeout 60m -run '$(RUN)' .
+	KUBERNETES='$(abspath $(KUBERNETES))' CRICTL='$(abspath $(CRICTL))' $(BUILT) $(GO) test -C tests/kubernetes -count=1 -v -timeout 60m -run '$(RUN)' .
 
 $(KUBERNETES):
 	mkdir -p $(@D)
 	CGO_ENABLED=0 nice $(GO) build -C tests/kubernetes -trimpath -o '$(abspath $@).new' \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(sed -n 's,.*k8s.io/kubernetes v,v,p' tests/kubernetes/go.mod)" ./allinone
 	mv '$@.new' '$@'
+
+$(CRICTL):
+	CGO_ENABLED=0 GOBIN='$(abspath $@).new' nice $(GO) install -ldflags '-s -w' sigs.k8s.io/cri-tools/cmd/crictl@$(CRICTL_VERSION)
+	mv '$@.new/crictl' '$@'
+	rmdir '$@.new'
 
 PODS ?= 1000
 test-follow: root deps-build deps-test aci images

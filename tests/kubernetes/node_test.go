@@ -32,22 +32,31 @@ type node struct {
 // newNode starts a node with its programs. The first one has number 1.
 func (c *cluster) newNode(number int) *node {
 	c.Helper()
+	n := c.makeNode(number)
+	n.writeConfigs(nil)
+	n.boot()
+	return n
+}
+
+// makeNode makes a node that is not started, and ends it with the test.
+func (c *cluster) makeNode(number int) *node {
+	c.Helper()
 	n := &node{
 		c: c, name: fmt.Sprintf("node-%d", number), address: fmt.Sprintf("10.98.0.%d", 10+number),
 		pods: fmt.Sprintf("10.99.%d.0/24", number), begin: time.Now(),
 	}
 	n.dir = c.path(n.name)
 	c.must(os.MkdirAll(n.dir, 0o755))
-	n.writeConfigs(nil)
 	c.Cleanup(func() {
-		n.end()
+		if n.agent != nil {
+			n.end()
+		}
 		if c.Failed() {
 			for _, name := range []string{"kurma-cri", "kubelet", "kube-proxy"} {
 				c.Logf("%s on %s says at its end:\n%s", name, n.name, tail(n.path(name+".log")))
 			}
 		}
 	})
-	n.boot()
 	return n
 }
 
@@ -95,6 +104,11 @@ func (n *node) end() {
 	if err != nil {
 		n.c.Error(err)
 	}
+	// The kernel destroys the node's network later than its processes.
+	n.c.await("the node's network is gone", func() bool {
+		_, err := net.InterfaceByName(n.name)
+		return err != nil
+	})
 }
 
 // answer waits for the agent's answer to an order.
@@ -164,12 +178,7 @@ func (n *node) inside(args ...string) error {
 // writeConfigs writes the configurations of the node's programs, with more keys for kubelet.
 func (n *node) writeConfigs(kubelet map[string]any) {
 	n.c.Helper()
-	stager := environment(n.c.T, "STAGER_ACI")
-	n.write("kurma-cri.json", map[string]any{
-		"stagerImage": "file://" + stager, "trustedKeys": []string{stager + ".pub"}, "cgroupDriver": "cgroupfs",
-		"insecureRegistries":     []string{registry},
-		"networkConfigDirectory": n.path("net.d"), "networkPluginDirectories": []string{"/usr/lib/cni"},
-	})
+	n.writeServerConfig(n.path("net.d"))
 	n.write("net.d/10-pods.conflist", map[string]any{"cniVersion": "1.0.0", "name": "pods", "plugins": []any{
 		map[string]any{"type": "bridge", "bridge": "pods", "isGateway": true, "hairpinMode": true, "ipam": map[string]any{
 			"type": "host-local", "ranges": [][]any{{map[string]any{"subnet": n.pods}}},
@@ -203,6 +212,17 @@ func (n *node) writeConfigs(kubelet map[string]any) {
 		"clusterCIDR":      "10.99.0.0/16", "nodePortAddresses": []string{n.address + "/32"},
 		// The kernel has these for the whole machine.
 		"conntrack": map[string]any{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+	})
+}
+
+// writeServerConfig writes the configuration of kurma-cri. Networks is the folder of CNI's configurations.
+func (n *node) writeServerConfig(networks string) {
+	n.c.Helper()
+	stager := environment(n.c.T, "STAGER_ACI")
+	n.write("kurma-cri.json", map[string]any{
+		"stagerImage": "file://" + stager, "trustedKeys": []string{stager + ".pub"}, "cgroupDriver": "cgroupfs",
+		"insecureRegistries": []string{registry}, "registriesDirectory": n.path("certs.d"),
+		"networkConfigDirectory": networks, "networkPluginDirectories": []string{"/usr/lib/cni"},
 	})
 }
 

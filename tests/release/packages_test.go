@@ -281,6 +281,7 @@ func TestPackagesAreInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	cri := []string{
 		"usr/bin/kurma-cri", "usr/lib/systemd/system/kurma-cri.service", "usr/lib/systemd/system/kurma-cri.socket",
 		"etc/kurma/kurma-cri.json", "usr/share/doc/kurma-cri/kubernetes.md", "usr/share/doc/kurma-cri/copyright",
+		"usr/share/doc/kurma-cri/one-machine.md", "usr/share/doc/kurma-cri/examples/kubelet.yaml", "usr/share/doc/kurma-cri/examples/kubelet.service",
 	}
 	const config = "etc/kurma/kurmad.json"
 

@@ -56,7 +56,8 @@ kurma_cri() {
 	put 644 "$here/kurma-cri/kurma-cri.json" etc/kurma/kurma-cri.json
 	put 644 "$here/kurma-cri/kurma-cri.service" usr/lib/systemd/system/kurma-cri.service
 	put 644 "$here/kurma-cri/kurma-cri.socket" usr/lib/systemd/system/kurma-cri.socket
-	document docs/kubernetes.md
+	for name in kubelet.yaml kubelet.service; do put 644 "$here/kurma-cri/$name" "usr/share/doc/kurma-cri/examples/$name"; done
+	for name in kubernetes one-machine; do document docs/$name.md; done
 	copyright kurma-cri
 }
 
@@ -67,7 +68,7 @@ kurma_launcher() {
 	put 644 "$here/kurma-launcher/kurma-pod@.service" usr/lib/systemd/system/kurma-pod@.service
 	put 755 "$here/kurma-launcher/pod.ocf" usr/lib/ocf/resource.d/kurma/pod
 	for name in "$top"/docs/*.md; do document "docs/${name##*/}"; done
-	for name in networks kubernetes fork; do rm "$tree/usr/share/doc/$package/$name.md"; done # of other packages, and for developers
+	for name in networks kubernetes one-machine fork; do rm "$tree/usr/share/doc/$package/$name.md"; done # of other packages, and for developers
 	document launcher/README.md
 	copyright launcher aci
 	mkdir -p "$tree/etc/kurma/pods"
@@ -98,7 +99,7 @@ document() {
 			if ($link eq "" || $link =~ /^https?:/) { $all }
 			elsif ($to && $link =~ m,^((\.\./)?(docs|stager)/)?[^/]*$,) { "[$text](../$to/" . ($link =~ s,^.*/,,r) . "$part)" }
 			else { $text }
-		}ge' "CONFIG.md=stager networks.md=kurma-netplugins kubernetes.md=kurma-cri $(cd "$top/docs" && ls *.md | grep -v -x -e networks.md -e kubernetes.md -e fork.md | sed 's,$,=kurma-launcher,' | tr '\n' ' ')" \
+		}ge' "CONFIG.md=stager networks.md=kurma-netplugins kubernetes.md=kurma-cri one-machine.md=kurma-cri $(cd "$top/docs" && ls *.md | grep -v -x -e networks.md -e kubernetes.md -e one-machine.md -e fork.md | sed 's,$,=kurma-launcher,' | tr '\n' ' ')" \
 		"$top/$1" >"$target"
 	chmod 644 "$target"
 }
