@@ -111,14 +111,20 @@ func (c *copying) close() {
 func (c *copying) start(failed func()) {
 	go func() {
 		err := c.copy()
-		if c.ours == c.dst && errors.Is(err, unix.EPIPE) {
+		input := c.ours == c.dst
+		if input && errors.Is(err, unix.EPIPE) {
 			err = nil // the process reads no more input
+		}
+		if input {
+			c.done <- err // before the end of its input ends the process
 		}
 		c.close() // the process at the other end of our pipe sees the end, too
 		if err != nil {
 			failed()
 		}
-		c.done <- err
+		if !input {
+			c.done <- err
+		}
 	}()
 }
 

@@ -119,7 +119,7 @@ func TestRestartsOfAppsAreRefused(t *testing.T) {
 		t.Errorf("status of an app without its program: %+v", got)
 	}
 	p.Must("stop", "p")
-	want := `launcher: restart "p/a": pod "p" has ended; `
+	want := `launcher: restart "p/a": pod "p" has ended`
 	if r := b.Launcher("restart", "p/a"); r.Code != 1 || !strings.HasPrefix(r.Stderr, want) {
 		t.Errorf("restart of an app of a pod that has ended: %+v", r)
 	}
