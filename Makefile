@@ -51,7 +51,6 @@ RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... $(wildcard
 # what others do once, or wait for limits.
 LONG := \
 	TestACopyOfTheTemplateIsAProduct \
-	TestAFaultLeavesNothing \
 	TestAStoppedInitHoldsUpNobody \
 	TestAPluginThatHangsIsEndedAfterItsTime \
 	TestDocumentsAreTrue \

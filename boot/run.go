@@ -71,19 +71,20 @@ func (p *Pod) writeLastStatus() error {
 // supervisor and init have closed their copies of the ready pipe. The daemon then finds the starts of the apps in
 // names.EventsFile.
 func (p *Pod) ready() error {
-	if p.Inherited.Ready != nil {
+	ready := p.Inherited.Ready
+	if ready != nil {
 		if err := p.events.flush(); err != nil {
 			p.Log.Warn("changes of the apps' states not recorded yet", "error", err)
 		}
 		if err := p.Init.Up(); err != nil {
 			return err // the pipe stays open: without init the pod is not up
 		}
-		if err := p.Inherited.Ready.Close(); err != nil {
-			return err
-		}
 	}
 	p.up = true
 	p.Log.Info("pod is running", "apps", len(p.Apps))
 	time.AfterFunc(settled, releaseStartMemory)
-	return nil
+	if ready == nil {
+		return nil
+	}
+	return ready.Close()
 }
