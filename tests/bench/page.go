@@ -33,7 +33,8 @@ func printHead(runs int, plot string) error {
 means that the stager took less. In parentheses are the quartiles of the rounds. Absolute times depend on the machine;
 run it on yours.
 
-The machine: %d processors (%s), Linux %s, load %s at the start, %s. The figure of most rows is the median of %d rounds.
+The machine: %d processors (%s), Linux %s,
+load %s at the start, %s. The figure of most rows is the median of %d rounds.
 
 `, runtime.NumCPU(), cpu, unix.ByteSliceToString(kernel.Release[:]), load, time.Now().UTC().Format(time.DateOnly), runs)
 	for _, peer := range []string{"runc", "crun", "conmon", "podman"} {
