@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // setting returns a setting of make inject, or another text if it is empty.
 func setting(name, otherwise string) string { return cmp.Or(os.Getenv("INJECT_"+name), otherwise) }
 
-// TestAFaultLeavesNothing injects faults into operations. By default it takes a part that lasts some minutes; make inject
+// TestAFaultLeavesNothing injects faults into operations. By default it takes a part that lasts half a minute; make inject
 // takes all. Settings: POINT is OPERATION/ROLE/CALL/INDEX/FAULT, each a regular expression, the last may be missing;
 // EVERY takes one of each EVERY of them of an operation and role, at least one, FOR is how long the test goes on with new points, RESULTS a file
 // with which a later test goes on, and WORKERS how many worlds there are at once.
