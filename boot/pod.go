@@ -69,11 +69,11 @@ type Init interface {
 // Pod is the state of one call of Run. The comment of a field names the step that sets the field; later steps only
 // read it.
 type Pod struct {
-	Parts                         // Run
-	Manifest   *manifest.Manifest // decide; no step changes it
-	Plan       *plan.Pod          // likewise
-	Apps       []supervisor.App   // assemble apps, in the order of Plan.Apps
-	Supervisor *supervisor.Pod    // listen
+	Parts                             // Run
+	Manifest   *manifest.Manifest     // decide; no step changes it
+	Plan       *plan.Pod              // likewise
+	Apps       []supervisor.App       // assemble apps, in the order of Plan.Apps
+	Supervisor *supervisor.Supervisor // listen
 
 	undos []func() error // Undo; Run calls them at the end, the last one first
 

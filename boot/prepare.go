@@ -53,7 +53,7 @@ func startMetadata(_ context.Context, p *Pod) error {
 // openJournal connects the apps' output to the journal if the configuration asks for it.
 func openJournal(_ context.Context, p *Pod) error {
 	if p.Plan.Config.Log.Driver == plan.LogToJournal {
-		p.journal = journal.Open(names.JournalSocket, journal.Pod{Name: p.Plan.Name, UUID: p.uuid}, p.Log)
+		p.journal = journal.Open(names.JournalSocket, journal.Origin{Name: p.Plan.Name, UUID: p.uuid}, p.Log)
 	}
 	p.Undo(p.journal.Close)
 	return nil

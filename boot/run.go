@@ -23,7 +23,7 @@ func listen(_ context.Context, p *Pod) error {
 	}
 	p.Undo(events.close)
 	p.events = events
-	p.Supervisor = supervisor.NewPod(supervisor.Config{
+	p.Supervisor = supervisor.New(supervisor.Config{
 		Apps: p.Apps, Log: p.Log, Changed: events.changed,
 		Restart: p.Plan.Config.Restart, Exit: p.Plan.Config.ExitPolicy, Grace: p.Plan.Config.GracePeriod,
 	})

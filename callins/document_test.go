@@ -24,7 +24,7 @@ type appUptime struct {
 
 // uptimes returns the document of `uptime [APP…]`: how long the apps, or those named,
 // have been running.
-func uptimes(pod *supervisor.Pod, since time.Time) func(context.Context, *Call) (any, error) {
+func uptimes(pod *supervisor.Supervisor, since time.Time) func(context.Context, *Call) (any, error) {
 	return func(ctx context.Context, call *Call) (any, error) {
 		document := make(map[string]appUptime)
 		for _, app := range pod.Status() {

@@ -13,7 +13,7 @@ import (
 func Example() {
 	// What the program's main has: the pod, and what its plan says of isolators and variables.
 	var (
-		pod       *supervisor.Pod
+		pod       *supervisor.Supervisor
 		isolators func(app string) (any, bool)
 		env       func(app string) []string
 	)
@@ -30,7 +30,7 @@ func Example() {
 	_, _ = callIns, server
 }
 
-func pidOf(pod *supervisor.Pod) func(context.Context, *callins.Call) (any, error) {
+func pidOf(pod *supervisor.Supervisor) func(context.Context, *callins.Call) (any, error) {
 	return func(ctx context.Context, call *callins.Call) (any, error) {
 		if len(call.Args()) != 1 {
 			return nil, fmt.Errorf("want one argument, the app's name, have %d", len(call.Args()))

@@ -32,7 +32,7 @@ func FuzzServer(f *testing.F) {
 	}
 	apps := []testApp{{Name: "app", Args: []string{"/bin/true"}}}
 	// The pod does not run: the handlers come to the point at which they need an app's process.
-	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(supervisortest.NewRuntime("/callins-fuzz"), apps)})
+	pod := supervisor.New(supervisor.Config{Apps: definitions(supervisortest.NewRuntime("/callins-fuzz"), apps)})
 	server := &Server{Handlers: handlers(pod, apps), Log: slog.New(slog.DiscardHandler)}
 	f.Fuzz(func(t *testing.T, packets, settings []byte) {
 		before := openDescriptors(t)

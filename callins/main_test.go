@@ -121,7 +121,7 @@ func servePod(ctx context.Context, socket string) error {
 	if err := errors.Join(runtime.Prepare("/", spec.Resources{}), runtime.MakePod()); err != nil {
 		return err
 	}
-	pod := supervisor.NewPod(supervisor.Config{Apps: definitions(runtime, apps)})
+	pod := supervisor.New(supervisor.Config{Apps: definitions(runtime, apps)})
 	listener, err := Listen(socket)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func servePod(ctx context.Context, socket string) error {
 }
 
 // handlers are those of the stager, and of a call-in that a test has added.
-func handlers(pod *supervisor.Pod, apps []testApp) map[string]Handler {
+func handlers(pod *supervisor.Supervisor, apps []testApp) map[string]Handler {
 	env := func(app string) []string {
 		return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "AC_APP_NAME=" + app, "AC_METADATA_URL=http://x/", "container=test"}
 	}

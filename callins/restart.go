@@ -35,7 +35,7 @@ func restart(ctx context.Context, s Streams, args []string) error {
 
 // serveRestart returns the handler of requestRestart for the pod. It no longer waits for the app when the caller has
 // gone.
-func serveRestart(pod *supervisor.Pod) Handler {
+func serveRestart(pod *supervisor.Supervisor) Handler {
 	return func(ctx context.Context, call *Call) error {
 		if err := unlimited(call.conn); err != nil {
 			return err

@@ -15,7 +15,7 @@ const lastWords = time.Second
 
 // serveAttach is the handler of requestAttach for the pod: it hands an app's
 // streams to the caller and reports how the app ended.
-func serveAttach(ctx context.Context, pod *supervisor.Pod, call *Call) error {
+func serveAttach(ctx context.Context, pod *supervisor.Supervisor, call *Call) error {
 	c := call.conn
 	a, err := pod.Attach(call.request.App)
 	if err != nil {

@@ -33,7 +33,7 @@ var endSignals = []syscall.Signal{ //nolint:gochecknoglobals // a table that is 
 // that a command in app has unless its settings list the name: the app's environment. It may run concurrently with
 // itself. Before a command starts, the app's commands without
 // callers have been killed: a daemon that has killed a call-in meets no leftovers of its command.
-func serveRun(pod *supervisor.Pod, env func(app string) []string) Handler {
+func serveRun(pod *supervisor.Supervisor, env func(app string) []string) Handler {
 	calls := runCalls{buffers: sync.Pool{New: func() any { return new([carrySize]byte) }}}
 	return func(ctx context.Context, call *Call) error {
 		lost, done := calls.add(call)
@@ -126,7 +126,7 @@ func hasGone(c conn) (gone bool) {
 	return gone
 }
 
-func (r *runCalls) run(ctx context.Context, pod *supervisor.Pod, defaults []string, call *Call) error {
+func (r *runCalls) run(ctx context.Context, pod *supervisor.Supervisor, defaults []string, call *Call) error {
 	c := call.conn
 	session, streams, err := r.startCommand(pod, defaults, call)
 	if err != nil {
@@ -178,7 +178,7 @@ func awaitEnd(killed context.Context, session *supervisor.Session) error {
 
 // startCommand starts the command of a call, and the copying of its streams.
 func (r *runCalls) startCommand(
-	pod *supervisor.Pod, defaults []string, call *Call,
+	pod *supervisor.Supervisor, defaults []string, call *Call,
 ) (*supervisor.Session, *carriers, error) {
 	req, p := call.request, call.packet
 	if len(p.files) == 0 {

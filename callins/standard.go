@@ -30,7 +30,7 @@ func CallIns() map[string]CallIn {
 // the variables, NAME=value, that a command in an app has unless its settings list the name. Both may run
 // concurrently with themselves; a plan.Pod has both as methods. The map is the caller's, which may add rows.
 func Handlers[Fates any](
-	pod *supervisor.Pod, isolators func(app string) (Fates, bool), env func(app string) []string,
+	pod *supervisor.Supervisor, isolators func(app string) (Fates, bool), env func(app string) []string,
 ) map[string]Handler {
 	return map[string]Handler{
 		requestStatus:    serveStatus(pod),

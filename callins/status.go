@@ -45,7 +45,7 @@ func serveIsolators[Fates any](isolators func(app string) (Fates, bool)) Handler
 }
 
 // serveStatus returns the handler of requestStatus for the pod.
-func serveStatus(pod *supervisor.Pod) Handler {
+func serveStatus(pod *supervisor.Supervisor) Handler {
 	return ServeDocument(func(ctx context.Context, call *Call) (any, error) {
 		var apps orderedObject
 		for _, app := range pod.Status() {
@@ -63,7 +63,7 @@ func serveStatus(pod *supervisor.Pod) Handler {
 }
 
 // LastStatus returns what status prints of a pod when all its apps have ended.
-func LastStatus(pod *supervisor.Pod) ([]byte, error) {
+func LastStatus(pod *supervisor.Supervisor) ([]byte, error) {
 	var apps orderedObject
 	for _, app := range pod.Status() {
 		app.PID = 0

@@ -19,7 +19,7 @@ import (
 func TestPodCgroupBoundsItsApps(t *testing.T) {
 	r, root := newRuntime(t), busyboxRoot(t)
 	s := testSpec(root, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
-	pod, err := cgroup.NewPod(s.Cgroup, spec.Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
+	pod, err := cgroup.NewPodGroup(s.Cgroup, spec.Resources{MemoryLimit: 64 << 20, CPUQuota: 50_000, CPUPeriod: 100_000, CPUShares: 512})
 	if err == nil {
 		err = pod.Make()
 	}

@@ -41,7 +41,7 @@ type Runtime struct {
 	cgroup string     // the pod's
 	init   *pid1.Init // forks processes
 
-	pod     *cgroup.Pod // from Prepare on
+	pod     *cgroup.PodGroup // from Prepare on
 	filters filterCache
 
 	state    string   // libcontainer's folder for each container
@@ -114,7 +114,7 @@ func (r *Runtime) prepare(dir string, limits spec.Resources) (err error) {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r.memlock); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	if r.pod, err = cgroup.NewPod(r.cgroup, limits); err != nil {
+	if r.pod, err = cgroup.NewPodGroup(r.cgroup, limits); err != nil {
 		return err
 	}
 	if !r.direct {

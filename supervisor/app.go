@@ -11,15 +11,15 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// App is the definition of one app of a pod. It is not changed after NewPod.
+// App is the definition of one app of a pod. It is not changed after New.
 type App struct {
 	Name string
 
 	// Main makes the container of the app's main process. The supervisor calls it once
 	// for each run of the app, and destroys every container that it
 	// returns, except one in which a command does not end even by
-	// SIGKILL. The caller of Pod.Run cleans up the root, and what else belongs to the app beyond
-	// one run, after Pod.Run.
+	// SIGKILL. The caller of Supervisor.Run cleans up the root, and what else belongs to the app beyond
+	// one run, after Supervisor.Run.
 	Main func() (spec.Container, error)
 
 	// PreStart and PostStop make the containers of the event handlers (appc,
@@ -36,7 +36,7 @@ type App struct {
 	// Stdout and Stderr are the app's log, which also gets a terminal's output and
 	// that of the handlers. Each Write gets the bytes of one read, and must not
 	// keep them. Writes to the two, and to one while a handler's
-	// descendant still writes, may be concurrent. Pod closes neither.
+	// descendant still writes, may be concurrent. Supervisor closes neither.
 	Stdout, Stderr io.Writer
 
 	// Ended, where not nil, is called once, when the app has ended for good,
@@ -49,7 +49,7 @@ type App struct {
 	// changed, and the app stays as it is.
 	Again func() error
 
-	// Terminal, OpenStdin, Stdin, OutFile and ErrFile are those of each run, see output.Options. The Pod closes no file.
+	// Terminal, OpenStdin, Stdin, OutFile and ErrFile are those of each run, see output.Options; no file is closed.
 	Terminal, OpenStdin     bool
 	Stdin, OutFile, ErrFile *os.File
 
@@ -154,10 +154,10 @@ func (a *app) changed(c Change) {
 	a.pod.config.Changed(c)
 }
 
-// app is an App and its life in a Pod. One goroutine, live, moves it on.
+// app is an App and its life in a Supervisor. One goroutine, live, moves it on.
 type app struct {
-	App      // not changed after NewPod
-	pod *Pod // not changed after NewPod
+	App             // not changed after New
+	pod *Supervisor // not changed after New
 
 	mu        sync.Mutex
 	status    AppStatus     // guarded by mu

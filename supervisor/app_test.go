@@ -24,7 +24,7 @@ func TestMovesThatTheDiagramForbidsAreRefused(t *testing.T) {
 	for _, from := range states {
 		for _, to := range states {
 			var log bytes.Buffer
-			pod := NewPod(Config{Apps: []App{{Name: "app"}}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			pod := New(Config{Apps: []App{{Name: "app"}}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			a := pod.apps[0]
 			before := AppStatus{Name: "app", State: from, PID: 7, Exit: &Exit{Code: 3}, Error: "why", Restarts: 2}
 			a.status = before

@@ -33,7 +33,7 @@ func (a *Attachment) HasInput() {
 
 // Attach connects to an app that starts or runs. The errors are ErrNoApp and
 // ErrNotRunning, wrapped, or any other.
-func (p *Pod) Attach(name string) (*Attachment, error) {
+func (p *Supervisor) Attach(name string) (*Attachment, error) {
 	app, err := p.find(name)
 	if err != nil {
 		return nil, err

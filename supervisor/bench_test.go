@@ -35,7 +35,7 @@ func BenchmarkOutput(b *testing.B) {
 			b.SetBytes(total)
 			before := cpu(b)
 			for b.Loop() {
-				pod := NewPod(Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
+				pod := New(Config{Exit: spec.ExitPolicy{WhenAllEnded: true}, Apps: []App{{
 					Name: "app", Stdout: crilogStream{writer}, Main: fakes.run("/proc/self/exe"),
 				}}})
 				if code, err := pod.Run(b.Context(), func() error { return nil }); code != 0 || err != nil {

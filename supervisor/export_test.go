@@ -19,10 +19,10 @@ func (s *Session) PID() int { return s.pid }
 func (s *Session) SetPID(pid int) { s.pid = pid }
 
 // StopAsked is closed when the pod has been asked to stop.
-func (p *Pod) StopAsked() <-chan struct{} { return p.stop.asked }
+func (p *Supervisor) StopAsked() <-chan struct{} { return p.stop.asked }
 
 // ForceState sets an app's state, whatever the diagram says.
-func (p *Pod) ForceState(name string, state State) {
+func (p *Supervisor) ForceState(name string, state State) {
 	a, err := p.find(name)
 	if err != nil {
 		panic(err)
@@ -33,7 +33,7 @@ func (p *Pod) ForceState(name string, state State) {
 }
 
 // TakeCommandSlots takes all slots for commands of an app's run, as by starts that hang.
-func (p *Pod) TakeCommandSlots(name string) {
+func (p *Supervisor) TakeCommandSlots(name string) {
 	a, err := p.find(name)
 	if err != nil {
 		panic(err)

@@ -142,7 +142,7 @@ func (l *log) await(text string) {
 
 // running is a pod whose Run is under way.
 type running struct {
-	*Pod
+	*Supervisor
 	t     *testing.T
 	end   context.CancelFunc
 	ready chan struct{}
@@ -168,7 +168,7 @@ func start(t *testing.T, config Config) *running {
 		config.Log = slog.New(slog.NewTextHandler(refusals{t}, nil))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Pod: NewPod(config), t: t, end: cancel, ready: make(chan struct{}), done: make(chan struct{})}
+	r := &running{Supervisor: New(config), t: t, end: cancel, ready: make(chan struct{}), done: make(chan struct{})}
 	t.Cleanup(func() {
 		cancel()
 		<-r.done

@@ -30,7 +30,7 @@ var (
 	ErrNotRunning = errors.New("app is not running")
 )
 
-// Config is what a Pod is made of.
+// Config is what a Supervisor is made of.
 type Config struct {
 	Apps    []App // in the pod's order; names are unique
 	Restart spec.RestartPolicy
@@ -40,17 +40,17 @@ type Config struct {
 
 	// Changed, where not nil, is called for each change of an app's state or health, in the app's order. Several
 	// calls may run at once, of one app only one, and the app's life goes on when it has returned. It must not call the
-	// Pod.
+	// Supervisor.
 	Changed func(Change)
 
 	// StartLimit replaces the constant of this name, if it is not 0.
 	StartLimit time.Duration
 }
 
-// Pod keeps a pod's apps running. Its methods may be called by several
+// Supervisor keeps a pod's apps running. Its methods may be called by several
 // goroutines at once.
-type Pod struct {
-	// None of these is changed after NewPod.
+type Supervisor struct {
+	// None of these is changed after New.
 	config Config
 	log    *slog.Logger
 	apps   []*app
@@ -78,9 +78,9 @@ type event struct {
 	exit Exit
 }
 
-// NewPod makes a pod of apps that wait to be started.
-func NewPod(config Config) *Pod {
-	p := &Pod{
+// New makes a pod of apps that wait to be started.
+func New(config Config) *Supervisor {
+	p := &Supervisor{
 		config: config,
 		log:    config.Log,
 		slots:  make(chan struct{}, parallelStarts),
@@ -113,7 +113,7 @@ func NewPod(config Config) *Pod {
 //
 // The exit code is the exit policy's, or 0 when ctx ended the pod; the error
 // names the app that could not be started. Run is called once.
-func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
+func (p *Supervisor) Run(ctx context.Context, ready func() error) (int, error) {
 	p.output = output.NewCollector()
 	defer p.output.Close()
 	l := loop{pod: p, ready: ready, unstarted: len(p.apps), living: len(p.apps)}
@@ -138,7 +138,7 @@ func (p *Pod) Run(ctx context.Context, ready func() error) (int, error) {
 
 // loop is the state of Run. Run's goroutine alone uses it.
 type loop struct {
-	pod               *Pod
+	pod               *Supervisor
 	ready             func() error
 	unstarted, living int     // apps that have not reported appStarted, appEnded
 	ended             []event // of the apps that have ended for good, in this order
@@ -187,7 +187,7 @@ func (l *loop) fail(err error) {
 }
 
 // beginStop is called by Run's goroutine only.
-func (p *Pod) beginStop() {
+func (p *Supervisor) beginStop() {
 	if p.stop.isAsked() {
 		return
 	}
@@ -198,7 +198,7 @@ func (p *Pod) beginStop() {
 // spawn starts a process when one of the slots is free. It gives up, and returns
 // why, when end closes first. A start that hangs keeps its slot for twice its limit at most, so that it
 // blocks only itself.
-func (p *Pod) spawn(
+func (p *Supervisor) spawn(
 	slots chan struct{}, limit time.Duration, end <-chan struct{}, why error, start func() (spec.Running, error),
 ) (spec.Running, error) {
 	select {
@@ -216,7 +216,7 @@ func (p *Pod) spawn(
 }
 
 // Status returns the apps' states in the pod's order. It never waits for a start.
-func (p *Pod) Status() []AppStatus {
+func (p *Supervisor) Status() []AppStatus {
 	all := make([]AppStatus, 0, len(p.apps))
 	for _, a := range p.apps {
 		all = append(all, a.snapshot())
@@ -224,7 +224,7 @@ func (p *Pod) Status() []AppStatus {
 	return all
 }
 
-func (p *Pod) find(name string) (*app, error) {
+func (p *Supervisor) find(name string) (*app, error) {
 	for _, a := range p.apps {
 		if a.Name == name {
 			return a, nil

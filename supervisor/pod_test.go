@@ -407,7 +407,7 @@ func TestAPodWithoutAppsRunsUntilStopped(t *testing.T) {
 
 func TestAFailedReadyReportEndsThePod(t *testing.T) {
 	b := newFakes(t)
-	pod := NewPod(Config{Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
+	pod := New(Config{Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000")}}})
 	code, err := pod.Run(t.Context(), func() error { return errors.New("no reader") })
 	if code != 1 || err == nil {
 		t.Errorf("Run() = %d, %v", code, err)

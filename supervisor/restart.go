@@ -41,7 +41,7 @@ type revival struct {
 // Restart returns when the main process of the new run has been executed. An error says why it has not been; the app
 // then has ended, or goes on by its policies. Calls for one app at the same time may share a run. After ctx, which the
 // error wraps, the app is still restarted.
-func (p *Pod) Restart(ctx context.Context, name string) error {
+func (p *Supervisor) Restart(ctx context.Context, name string) error {
 	a, err := p.find(name)
 	if err != nil {
 		return err

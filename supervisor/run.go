@@ -134,7 +134,7 @@ func stdioOf(s *output.Streams) spec.Stdio {
 
 // launch makes a container and starts it in one of the pod's slots, unless the first moment of end comes before.
 // c, where not nil, is the caller's to destroy, also after an error.
-func (p *Pod) launch(
+func (p *Supervisor) launch(
 	container func() (spec.Container, error), stdio spec.Stdio, end stop,
 ) (c spec.Container, child spec.Running, err error) {
 	late := false
@@ -162,7 +162,7 @@ func (p *Pod) launch(
 
 // startContainer starts a container. When forced closes, or the pod's limit has passed, which late reports, it kills
 // the container's processes until Start returns. Even then Start may succeed.
-func (p *Pod) startContainer(
+func (p *Supervisor) startContainer(
 	c spec.Container, stdio spec.Stdio, forced <-chan struct{},
 ) (process spec.Running, late bool, err error) {
 	started := make(chan struct{})

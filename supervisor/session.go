@@ -30,7 +30,7 @@ type Session struct {
 // ErrNoApp, ErrNotRunning and *spec.ExecError, wrapped, or any other. Exec returns a
 // few seconds after the main process's end at the latest, even when the start hangs. The caller
 // closes its own files of stdio, and the terminal's master.
-func (p *Pod) Exec(app string, cmd spec.Command, stdio spec.Stdio) (*Session, error) {
+func (p *Supervisor) Exec(app string, cmd spec.Command, stdio spec.Stdio) (*Session, error) {
 	a, err := p.find(app)
 	if err != nil {
 		return nil, err

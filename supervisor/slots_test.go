@@ -13,9 +13,9 @@ import (
 )
 
 // full is a pod without apps whose slots are all taken, as by starts that hang.
-func full(t *testing.T) *Pod {
+func full(t *testing.T) *Supervisor {
 	t.Helper()
-	pod := NewPod(Config{})
+	pod := New(Config{})
 	pod.output = output.NewCollector()
 	t.Cleanup(pod.output.Close)
 	for range parallelStarts {

@@ -161,11 +161,11 @@ func (j *connection) replace(conn *net.UnixConn) bool {
 	return true
 }
 
-// Pod is the pod whose apps write.
-type Pod struct{ Name, UUID string }
+// Origin is the pod whose apps write.
+type Origin struct{ Name, UUID string }
 
 // fieldsOf returns the fields that all lines of an app have.
-func fieldsOf(pod Pod, app string) (fields []byte) {
+func fieldsOf(pod Origin, app string) (fields []byte) {
 	for _, field := range [][2]string{
 		{"SYSLOG_IDENTIFIER", app}, {"KURMA_APP", app}, {"KURMA_POD", pod.Name}, {"KURMA_POD_UUID", pod.UUID},
 	} {
@@ -244,14 +244,14 @@ func (s *stream) end() {
 // Journal sends the apps' output to the journal. The zero value sends nothing.
 type Journal struct {
 	journal *connection
-	pod     Pod
+	pod     Origin
 	streams []*stream
 }
 
 // Open connects to journald's socket at path. Each line has the pod's name and UUID as the fields KURMA_POD and
 // KURMA_POD_UUID, and the app's name as KURMA_APP. If Open cannot connect, it logs a warning and returns a Journal that
 // sends nothing. The caller closes the Journal.
-func Open(path string, pod Pod, log *slog.Logger) *Journal {
+func Open(path string, pod Origin, log *slog.Logger) *Journal {
 	j, err := connect(path, log)
 	if err != nil {
 		log.Warn("the apps' output goes to files only: the stager cannot reach the journal", "error", err)

@@ -39,7 +39,7 @@ func received(t *testing.T, conn *net.UnixConn) string {
 func TestJournalStreamCutsLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	conn := fakeJournal(t, path)
-	a := Open(path, Pod{Name: "web\n2", UUID: "u"}, slog.New(slog.DiscardHandler))
+	a := Open(path, Origin{Name: "web\n2", UUID: "u"}, slog.New(slog.DiscardHandler))
 	var file bytes.Buffer
 	w := a.Tee("db", Error, &file)
 	long := strings.Repeat("x", maxJournalLine)

@@ -9,7 +9,7 @@ import (
 
 // MakeContainer makes a container's cgroup with its limits and its policy of devices, for a runtime whose program
 // does not.
-func (g *Pod) MakeContainer(s *spec.Spec) error {
+func (g *PodGroup) MakeContainer(s *spec.Spec) error {
 	resources := Resources(s.Resources)
 	if err := LimitBlockDevices(s.Resources, resources); err != nil {
 		return err

@@ -145,7 +145,7 @@ func TestProcessesOfADeadNamespaceAreAwaited(t *testing.T) {
 		gone <- time.Now()
 		_ = os.WriteFile(count, []byte("0\n"), 0o644)
 	})
-	if err := (&Pod{manager: h}).kill(); err != nil {
+	if err := (&PodGroup{manager: h}).kill(); err != nil {
 		t.Fatal(err)
 	}
 	select {

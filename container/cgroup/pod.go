@@ -20,18 +20,18 @@ import (
 	"kurma.io/stager/spec"
 )
 
-// Pod is the parent of the cgroups of all apps of the pod, in every mounted hierarchy. Its limits
+// PodGroup is the parent of the cgroups of all apps of the pod, in every mounted hierarchy. Its limits
 // apply to the sum of the apps.
-type Pod struct {
+type PodGroup struct {
 	manager cgroups.Manager
 	path    string
 	folders map[string]string // of each controller; Remove empties the manager's own map
 	limits  *cgroups.Resources
 }
 
-// NewPod prepares the cgroup of that absolute path below every mounted hierarchy, for Make. If
-// the cgroup exists already, NewPod kills the processes in it and reuses it.
-func NewPod(path string, limits spec.Resources) (*Pod, error) {
+// NewPodGroup prepares the cgroup of that absolute path below every mounted hierarchy, for Make. If
+// the cgroup exists already, NewPodGroup kills the processes in it and reuses it.
+func NewPodGroup(path string, limits spec.Resources) (*PodGroup, error) {
 	resources := Resources(limits)
 	if err := LimitBlockDevices(limits, resources); err != nil {
 		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
@@ -45,7 +45,7 @@ func NewPod(path string, limits spec.Resources) (*Pod, error) {
 	if err := leaveRoomForStager(resources, m.Path); err != nil {
 		return nil, fmt.Errorf("limit pod's cgroup %s: %w", path, err)
 	}
-	g := &Pod{manager: m, path: path, folders: maps.Clone(m.GetPaths()), limits: resources}
+	g := &PodGroup{manager: m, path: path, folders: maps.Clone(m.GetPaths()), limits: resources}
 	if m.Exists() {
 		if err := g.kill(); err != nil {
 			return nil, err
@@ -101,7 +101,7 @@ func leaveRoomForStager(limits *cgroups.Resources, path func(controller string) 
 }
 
 // Make makes the cgroup, with its limits. Call it once, before any app's cgroup is made.
-func (g *Pod) Make() error { return makeCgroup(g.manager, g.path, g.limits) }
+func (g *PodGroup) Make() error { return makeCgroup(g.manager, g.path, g.limits) }
 
 func makeCgroup(m cgroups.Manager, path string, limits *cgroups.Resources) error {
 	if err := m.Apply(-1); err != nil {
@@ -115,7 +115,7 @@ func makeCgroup(m cgroups.Manager, path string, limits *cgroups.Resources) error
 
 // Hierarchies returns the hierarchies that have the pod's cgroup, as the names below dir, where all
 // are mounted: "" for version 2 alone; otherwise the folder of each, and each link to one.
-func (g *Pod) Hierarchies(dir string) []string {
+func (g *PodGroup) Hierarchies(dir string) []string {
 	mounted := map[string]bool{}
 	for _, path := range g.folders {
 		mounted[strings.TrimSuffix(path, g.path)] = true
@@ -139,13 +139,13 @@ func (g *Pod) Hierarchies(dir string) []string {
 
 // Manager returns a manager of the cgroup of that absolute path below every hierarchy that has the pod's. It looks for
 // none, which would take as long as ten system calls for each controller.
-func (g *Pod) Manager(path string) (cgroups.Manager, error) {
+func (g *PodGroup) Manager(path string) (cgroups.Manager, error) {
 	return g.managerOf(path, &cgroups.Resources{SkipDevices: true})
 }
 
 // MakeBelow makes the cgroup of that absolute path below every hierarchy that has the pod's, with its limits and its
 // policy of devices.
-func (g *Pod) MakeBelow(path string, limits *cgroups.Resources) error {
+func (g *PodGroup) MakeBelow(path string, limits *cgroups.Resources) error {
 	m, err := g.managerOf(path, limits)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (g *Pod) MakeBelow(path string, limits *cgroups.Resources) error {
 	return makeCgroup(m, path, limits)
 }
 
-func (g *Pod) managerOf(path string, limits *cgroups.Resources) (cgroups.Manager, error) {
+func (g *PodGroup) managerOf(path string, limits *cgroups.Resources) (cgroups.Manager, error) {
 	folders := map[string]string{}
 	for controller, folder := range g.folders {
 		folders[controller] = strings.TrimSuffix(folder, g.path) + path
@@ -161,13 +161,13 @@ func (g *Pod) managerOf(path string, limits *cgroups.Resources) (cgroups.Manager
 	return manager.NewWithPaths(&cgroups.Cgroup{Path: path, Resources: limits}, folders)
 }
 
-// KillPod kills the processes in the pod's cgroup of that path, see Pod.kill.
+// KillPod kills the processes in the pod's cgroup of that path, see PodGroup.kill.
 func KillPod(path string) error {
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return fmt.Errorf("find pod's cgroup %s: %w", path, err)
 	}
-	return (&Pod{manager: m}).kill()
+	return (&PodGroup{manager: m}).kill()
 }
 
 const (
@@ -181,7 +181,7 @@ const (
 // kill sends SIGKILL to every process in the cgroup and below, and returns when none is left. If
 // some are left after killLimit, it returns an error. It is for a pod without its own PID
 // namespace; the end of a PID namespace kills all processes in it.
-func (g *Pod) kill() error {
+func (g *PodGroup) kill() error {
 	// From Linux 5.14 on, in a version 2 hierarchy, the kernel also kills processes that are
 	// forked meanwhile.
 	if unified := g.manager.Path(""); unified != "" {
@@ -214,7 +214,7 @@ const hiddenLimit = 2 * time.Second
 // awaitHidden waits until the cgroup counts no process (pids.current). Version 1 lists none of a dead
 // stager's PID namespace, where the kernel kills them, and this stager must not use their root file systems before
 // that. The count includes zombies until their parents reap them, so awaitHidden waits for a moment only.
-func (g *Pod) awaitHidden() {
+func (g *PodGroup) awaitHidden() {
 	file := filepath.Join(g.manager.Path("pids"), "pids.current")
 	for deadline := time.Now().Add(hiddenLimit); time.Now().Before(deadline); time.Sleep(killInterval) {
 		if count, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(count)) == "0" {
@@ -261,7 +261,7 @@ func hasKill(m cgroups.Manager) bool {
 
 // Remove removes the cgroup and the cgroups below it, and retries while killed processes are still
 // ending. It is not an error if the cgroup does not exist.
-func (g *Pod) Remove() error {
+func (g *PodGroup) Remove() error {
 	if err := g.manager.Destroy(); err != nil {
 		return fmt.Errorf("remove pod's cgroup: %w", err)
 	}

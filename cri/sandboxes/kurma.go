@@ -29,7 +29,7 @@ const connectionsFile = "connections.json"
 
 // attach decides how a sandbox is connected.
 func (k *Kurma) attach(r records.Sandbox) ([]networks.Attachment, error) {
-	pod := networks.Pod{UUID: uuidOf(r.ID), Ports: r.Ports}
+	pod := networks.PodOptions{UUID: uuidOf(r.ID), Ports: r.Ports}
 	pod.Bandwidth, _ = bandwidthOf(r) // see CheckBandwidth
 	attachments, published, err := networks.Attach(k.Networks, nil, pod)
 	switch {

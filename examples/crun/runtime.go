@@ -15,10 +15,10 @@ import (
 // runtime implements spec.Runtime with crun. Cgroups are made here and not by crun: a container's end must not start
 // processes.
 type runtime struct {
-	cgroup string       // the pod's
-	init   *goinit.Init // whose namespaces the containers join
-	pod    *cgroup.Pod  // from Prepare on
-	family *family      // the program's
+	cgroup string           // the pod's
+	init   *goinit.Init     // whose namespaces the containers join
+	pod    *cgroup.PodGroup // from Prepare on
+	family *family          // the program's
 
 	state   string // of crun, which makes it: a folder for each container
 	bundles string // a folder for each container's configuration, log and so on; the first container makes it
@@ -44,7 +44,7 @@ func (r *runtime) Prepare(dir string, limits spec.Resources) (err error) {
 	if err := r.family.adopt(r.init); err != nil {
 		return err
 	}
-	r.pod, err = cgroup.NewPod(r.cgroup, limits)
+	r.pod, err = cgroup.NewPodGroup(r.cgroup, limits)
 	return err
 }
 

@@ -26,8 +26,8 @@ type Attachment struct {
 	DNS *DNS `json:"dns,omitempty"`
 }
 
-// Pod is what a pod brings along for its networks.
-type Pod struct {
+// PodOptions is what a pod brings along for its networks.
+type PodOptions struct {
 	UUID      string
 	Ports     []PortMapping
 	Bandwidth *Bandwidth // nil for no limit
@@ -47,7 +47,7 @@ type Bandwidth struct {
 // Attach decides a pod's attachments, in the order of the requests. Without a request the pod
 // gets the networks that are the default. published reports whether one of the networks takes
 // the pod's ports. An option that no plugin of its network takes is an error.
-func Attach(all []Network, requests []Request, pod Pod) (attachments []Attachment, published bool, err error) {
+func Attach(all []Network, requests []Request, pod PodOptions) (attachments []Attachment, published bool, err error) {
 	if len(requests) == 0 {
 		requests = defaultRequests(all)
 	}
@@ -98,7 +98,7 @@ func defaultRequests(all []Network) (requests []Request) {
 // configure adds to a network's entry what its capabilities and the request's labels ask for.
 // Only the first network that takes the pod's ports gets them: a port of the host leads to one
 // place.
-func configure(n Network, r Request, pod Pod, ports bool) (config string, published bool, err error) {
+func configure(n Network, r Request, pod PodOptions, ports bool) (config string, published bool, err error) {
 	on, err := n.capabilities()
 	if err != nil {
 		return "", false, err

@@ -155,7 +155,7 @@ func TestAttachAddsOnlyWhatCapabilitiesAskFor(t *testing.T) {
 	const capable = `{"name":"capable","aci":"x","plugins":[{"type":"a"},{"type":"b","capabilities":{"portMappings":true,"bandwidth":true,"ips":true,"mac":false}}]}`
 	const every = `{"name":"every","aci":"x","type":"a","capabilities":{"ipRanges":true,"dns":true,"mac":true}}`
 	all := parseAll(t, plain, capable, every)
-	pod := Pod{
+	pod := PodOptions{
 		UUID:  "u",
 		Ports: []PortMapping{{HostPort: 80, ContainerPort: 8080, Protocol: "tcp"}}, Bandwidth: &Bandwidth{IngressRate: 8},
 	}
@@ -203,7 +203,7 @@ func TestAttachMergesTheEntrysOwnArgs(t *testing.T) {
 	} {
 		all := parseAll(t, `{"name":"n","aci":"x","args":`+args+`}`)
 		r, _ := ParseRequest("n:ips=10.0.0.5")
-		got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
+		got, _, err := Attach(all, []Request{r}, PodOptions{UUID: "u"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +273,7 @@ func TestArgsAreAVariableOfThePlugins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := Attach(all, []Request{r}, Pod{UUID: "u"})
+		got, _, err := Attach(all, []Request{r}, PodOptions{UUID: "u"})
 		if err != nil || got[0].Args != want {
 			t.Fatalf("%s: %q, %v, want %q", options, got[0].Args, err, want)
 		}

@@ -44,7 +44,7 @@ func (p *Planner) connect(plan *pods.Plan, m *manifest.Manifest, o Options) (pub
 	case plan.HostNetwork || o.NoNetwork:
 		return false, nil
 	}
-	pod := networks.Pod{UUID: plan.UUID, Ports: ports, NameServers: o.NameServers}
+	pod := networks.PodOptions{UUID: plan.UUID, Ports: ports, NameServers: o.NameServers}
 	if pod.Bandwidth, err = bandwidth(m); err != nil {
 		return false, err
 	}

@@ -78,7 +78,7 @@ func main() {
 	drivers := unionfs.NamesOf(unionfs.Drivers())
 	fmt.Println(strings.Join(drivers, " "))
 	fmt.Println(decide(nil, drivers))
-	fmt.Printf("status: %d apps\n", len(supervisor.NewPod(supervisor.Config{}).Status()))
+	fmt.Printf("status: %d apps\n", len(supervisor.New(supervisor.Config{}).Status()))
 	err := crilog.Read(context.Background(), "missing", crilog.ReadOptions{}, func(crilog.Entry) error { return nil })
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Println("no log")
