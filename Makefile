@@ -82,7 +82,7 @@ GOTEST   := $(GO) test -vet=off -tags '$(TAGS)' -timeout $(PATIENCE)
 # Builds and tests have the same flags, so that each package is compiled once; without paths, also for copies of this folder.
 export GOFLAGS += -trimpath -buildvcs=false
 
-.PHONY: all help build man completions aci images test test-all test-unit test-race test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all help build man completions aci images test test-all test-unit test-short test-race test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -135,7 +135,7 @@ test: root deps-build deps-test aci images test-unit test-e2e
 
 test-all: RACE := -race
 test-all: LONG :=
-test-all: root deps-build deps-test aci images test-unit test-e2e test-cri test-examples
+test-all: root deps-build deps-test aci images test-unit test-short test-e2e test-cri test-examples
 
 test-unit: root deps-build deps-test
 	mkdir -p $(OUT)
@@ -147,6 +147,10 @@ test-unit: root deps-build deps-test
 	$(GO) vet -C netplugins -tags '$(TAGS)' ./...
 	$(GO) test -C netplugins -vet=off -tags '$(TAGS)' ./...
 	$(GO) test -C tools/release -tags '$(TAGS)' ./...
+
+# What passes for a user without root and before any make, after test-unit, which has compiled it.
+test-short: root deps-build deps-test
+	tests/short.sh -vet=off -tags '$(TAGS)' -timeout $(PATIENCE) ./...
 
 # The packages whose goroutines share most.
 test-race: root deps-build deps-test
