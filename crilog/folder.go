@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"kurma.io/stager/internal/filelock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -59,8 +61,12 @@ func lockFolder(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock of log: %w", err)
 	}
-	if err := lock(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock log %s: is another writer using it? %w", dir, err), f.Close())
+	held, err := filelock.Hold(f)
+	if err == nil && !held {
+		err = errors.New("another writer is using it")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock log %s: %w", dir, err), f.Close())
 	}
 	return f, nil
 }
@@ -76,7 +82,7 @@ func newLock(dir, path string) *os.File {
 	if err != nil {
 		return nil
 	}
-	if err = lock(f); err == nil {
+	if _, err = filelock.Hold(f); err == nil { // nobody else has it open
 		// open(2) has this way to give a name to such a file.
 		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
 	}
@@ -85,10 +91,6 @@ func newLock(dir, path string) *os.File {
 		return nil
 	}
 	return f
-}
-
-func lock(f *os.File) error {
-	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
 // ended reports whether dir had a writer and has none now.
@@ -104,16 +106,7 @@ func ended(dir string) (bool, error) {
 // fs.ErrNotExist where there was no writer yet. It only queries the writer's lock and never takes it, so that no reader
 // prevents a writer from starting.
 func IsHeld(dir string) (bool, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY, 0)
-	if err != nil {
-		return false, fmt.Errorf("open lock of log: %w", err)
-	}
-	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_RDLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return false, fmt.Errorf("ask for lock of log %s: %w", dir, err)
-	}
-	return lock.Type != unix.F_UNLCK, nil
+	return filelock.IsHeld(filepath.Join(dir, lockName))
 }
 
 // repair makes a file end with a whole record and returns its size. A record that a

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/jsonfile"
 )
@@ -44,7 +45,7 @@ func (s *Store) endDamaged(ctx context.Context, p *Pod, lock *os.File) error {
 	}
 	seen := time.Now()
 	for {
-		if locked, err := tryLock(lock); err != nil || locked {
+		if locked, err := filelock.Hold(lock); err != nil || locked {
 			return err
 		}
 		pids, err := group.PIDs()

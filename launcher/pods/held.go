@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"kurma.io/stager/internal/filelock"
 )
 
 // Files of a pod that Hold and KeepLogs have locked. The kernel releases the lock with the process that has it, however
@@ -30,7 +32,7 @@ func (p *Pod) hold(name string) (release func(), err error) {
 		if err != nil {
 			return nil, fmt.Errorf("hold pod %q: %w", p.Plan.Name, err)
 		}
-		locked, err := tryLock(file)
+		locked, err := filelock.Hold(file)
 		if err == nil && !locked {
 			err = p.heldError()
 		}
@@ -76,7 +78,7 @@ func (p *Pod) isHeld(name string) bool {
 
 // lookAt is isHeld with the error. A lock that does not exist is not held.
 func (p *Pod) lookAt(name string) (held bool, err error) {
-	held, err = isHeld(filepath.Join(p.Dir, name))
+	held, err = filelock.IsHeld(filepath.Join(p.Dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/jsonfile"
 )
 
@@ -23,7 +24,7 @@ func (s *Store) read(uuid string) (*Pod, error) {
 // refresh looks at the lock first and reads the state then: if the monitor ends between
 // the two, it has written its last state.
 func (p *Pod) refresh() error {
-	held, err := isHeld(filepath.Join(p.Dir, lockFile))
+	held, err := filelock.IsHeld(filepath.Join(p.Dir, lockFile))
 	if err != nil {
 		return err
 	}

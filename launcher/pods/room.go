@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/networks"
 )
 
@@ -145,7 +146,7 @@ func (s *Store) settle(ctx context.Context, p *Pod, wait bool) error {
 	if err != nil {
 		return err
 	}
-	locked, err := tryLock(lock)
+	locked, err := filelock.Hold(lock)
 	waited := !locked
 	if err != nil || waited && !wait {
 		return errors.Join(err, lock.Close())

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/cgroups"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
@@ -245,7 +246,7 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if locked, err := tryLock(lock); err != nil || !locked {
+	if locked, err := filelock.Hold(lock); err != nil || !locked {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock), nil

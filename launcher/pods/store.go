@@ -39,6 +39,7 @@ import (
 	"strings"
 	"time"
 
+	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/events"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/networks"
@@ -175,7 +176,7 @@ func (k *Keeper) begin() error {
 		return err
 	}
 	k.lock = lock
-	if locked, err := tryLock(lock); err != nil || !locked {
+	if locked, err := filelock.Hold(lock); err != nil || !locked {
 		return cmp.Or(err, errors.New("lock is held"))
 	}
 	if err := jsonfile.Write(filepath.Join(k.Dir, planFile), k.Plan); err != nil {
