@@ -51,6 +51,8 @@ RACEFREE := ./container/... ./supervisor/supervisortest ./unionfs/... $(wildcard
 # what others do once, or wait for limits.
 LONG := \
 	TestACopyOfTheTemplateIsAProduct \
+	TestAnEarlierForkIsUpdated \
+	TestAnEarlierProductTakesTodaysVersion \
 	TestAStoppedInitHoldsUpNobody \
 	TestAPluginThatHangsIsEndedAfterItsTime \
 	TestDocumentsAreTrue \

@@ -9,33 +9,39 @@ import (
 	"testing"
 )
 
-// commands returns the commands of the two parts of docs/fork.md, of the copy of the template and of the fork.
-func (f tree) commands() (template, fork string) {
+// commands returns the commands of docs/fork.md between two headings, or from one to the end, as one script.
+func (f tree) commands(from, to string) string {
 	f.t.Helper()
-	first, second, found := strings.Cut(f.read("docs/fork.md"), "\n## Fork to change a room\n")
-	if !found {
-		f.t.Fatal("docs/fork.md has no heading of the fork")
+	_, part, found := strings.Cut(f.read("docs/fork.md"), "\n## "+from+"\n")
+	if found && to != "" {
+		part, _, found = strings.Cut(part, "\n## "+to+"\n")
 	}
-	script := func(part string, least int) string {
-		blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(part, -1)
-		if len(blocks) < least {
-			f.t.Fatalf("a part of docs/fork.md has %d blocks of commands", len(blocks))
-		}
-		text := "set -eux\n"
-		for _, block := range blocks {
-			text += block[1]
-		}
-		return text
+	script := "set -eux\n"
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(part, -1) {
+		script += block[1]
 	}
-	return script(first, 1), script(second, 7)
+	if !found || strings.Count(script, "\n") < 3 {
+		f.t.Fatalf("docs/fork.md has no commands from %q to %q", from, to)
+	}
+	return script
 }
+
+// The headings of docs/fork.md that begin and end a part that a test executes.
+const (
+	template = "Copy the template"
+	fork     = "Fork to change a room"
+	naming   = "1. The names"
+	changing = "3. A configuration key"
+	signing  = "4. The key"
+	updating = "9. Updating"
+)
 
 // Outside of the repository, with the module from a proxy, a copy of the template is built, signed and tested: the test
 // runs a pod.
 func TestACopyOfTheTemplateIsAProduct(t *testing.T) {
 	f := copyTree(t)
-	env := append(proxied(t, publish(t, f.dir)), "CGO_ENABLED=1", "XDG_CONFIG_HOME="+t.TempDir())
-	script, _ := f.commands()
+	env := append(proxied(t, publish(t, f)), "CGO_ENABLED=1", "XDG_CONFIG_HOME="+t.TempDir())
+	script := f.commands(template, fork)
 	out := f.run(env, "sh", "-c", script)
 	product := tree{t, filepath.Join(f.dir, "../product")}
 	if !strings.Contains(out, "ok  \texample.com/product\t") {
@@ -55,7 +61,7 @@ func TestACopyOfTheTemplateIsAProduct(t *testing.T) {
 // word and in one shell. The images of the test pods are those that have been built already.
 func TestForkDocumentIsTrue(t *testing.T) {
 	f := copyTree(t)
-	_, script := f.commands()
+	script := f.commands(fork, updating)
 	if err := os.MkdirAll(f.path("build/out"), 0o755); err != nil {
 		t.Fatal(err)
 	}

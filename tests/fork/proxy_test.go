@@ -12,14 +12,14 @@ import (
 	modzip "golang.org/x/mod/zip"
 )
 
-// release is the version under which the test publishes the module, with the module's path.
+// release is the version under which a test publishes the module first, with the module's path.
 var release = module.Version{Path: "kurma.io/stager", Version: "v0.1.0"}
 
 // Outside of the repository, the programs install and the packages import as the modules of others do: from a proxy,
 // which knows no replace directive and no work space.
 func TestTheModuleIsInstalledAndImported(t *testing.T) {
 	project := copyTree(t)
-	env := proxied(t, publish(t, project.dir))
+	env := proxied(t, publish(t, project))
 
 	bin := t.TempDir()
 	user := emptyFolder(t)
@@ -95,36 +95,33 @@ func decide(document []byte, drivers []string) (*plan.Pod, error) {
 }
 `
 
-// publish makes a folder that is a proxy with one version of the module in a folder.
-func publish(t *testing.T, dir string) string {
+// publish makes a folder that is a proxy with the module as it is in each of the trees: v0.1.0, v0.2.0 and so on.
+func publish(t *testing.T, trees ...tree) string {
 	t.Helper()
 	proxy := t.TempDir()
-	versions := filepath.Join(proxy, release.Path, "@v")
-	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
+	dir := filepath.Join(proxy, release.Path, "@v")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(versions, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{
-		"list": release.Version + "\n", release.Version + ".mod": string(mod),
-		release.Version + ".info": fmt.Sprintf(`{"Version": %q, "Time": "2026-01-01T00:00:00Z"}`, release.Version),
-	} {
-		if err := os.WriteFile(filepath.Join(versions, name), []byte(text), 0o644); err != nil {
+	versions := tree{t, dir}
+	var list string
+	for i, project := range trees {
+		version := module.Version{Path: release.Path, Version: fmt.Sprintf("v0.%d.0", i+1)}
+		list += version.Version + "\n"
+		versions.write(version.Version+".mod", project.read("go.mod"))
+		versions.write(version.Version+".info", fmt.Sprintf(`{"Version": %q, "Time": "2026-01-01T00:00:00Z"}`, version.Version))
+		archive, err := os.Create(versions.path(version.Version + ".zip"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := modzip.CreateFromDir(archive, version, project.dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := archive.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	archive, err := os.Create(filepath.Join(versions, release.Version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := modzip.CreateFromDir(archive, release, dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	versions.write("list", list)
 	return proxy
 }
 
