@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) == 1 && args[0] == sandboxes.HoldCommand {
+	if len(args) == 1 && args[0] == sandboxes.HoldPIDsCommand {
 		return sandboxes.Hold(os.Stdin, os.Stdout)
 	}
 	if len(args) > 1 && args[0] == server.StartCommand {

@@ -28,8 +28,8 @@ import (
 //
 // A holder that no server confirms ends: its server was killed before the files were there.
 
-// HoldCommand is the argument that makes the server's program a holder, see Hold.
-const HoldCommand = "hold-pids"
+// HoldPIDsCommand is the argument that makes the server's program a holder, see Hold.
+const HoldPIDsCommand = "hold-pids"
 
 const (
 	pinOfPIDs  = "pid"
@@ -114,7 +114,7 @@ func (m *Maker) PIDs(dir string) (string, error) {
 const holderLimit = 30 * time.Second
 
 func makePIDs(dir, path string) error {
-	cmd := exec.Command("/proc/self/exe", HoldCommand)
+	cmd := exec.Command("/proc/self/exe", HoldPIDsCommand)
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true}
 	confirmation, err := cmd.StdinPipe()

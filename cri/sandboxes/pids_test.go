@@ -44,7 +44,7 @@ func TestAHolderThatCannotBeLookedAtIsNotGone(t *testing.T) {
 // A holder whose server is killed before it confirms the holder ends.
 func TestAHolderThatIsNotConfirmedEnds(t *testing.T) {
 	surroundings.Root(t)
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", HoldCommand)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", HoldPIDsCommand)
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	var messages strings.Builder
 	cmd.Stderr = &messages

@@ -25,7 +25,7 @@ import (
 const connectWord = "connect-a-sandbox"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == HoldCommand {
+	if len(os.Args) == 2 && os.Args[1] == HoldPIDsCommand {
 		if err := Hold(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
