@@ -94,10 +94,14 @@ func (c *cli) showOutput(ctx context.Context, pod *pods.Pod, shown *sync.WaitGro
 	own := *pod // the caller reads the pod's state again
 	here := *c
 	here.stdout, here.stderr = &watched{c.stdout, failed}, &watched{c.stderr, failed}
+	show := here.showLogs
+	if c.isInJournal() {
+		show = here.sendLogs
+	}
 	shown.Go(func() {
 		// A stop of the pod ends the output by the apps' end.
 		ctx := context.WithoutCancel(ctx)
-		err := here.showLogs(ctx, &own, daemon.AppNames(&own), logsOptions{LogOptions: daemon.LogOptions{Follow: true}})
+		err := show(ctx, &own, daemon.AppNames(&own), logsOptions{LogOptions: daemon.LogOptions{Follow: true}})
 		if err != nil && !errors.Is(err, daemon.ErrNoLogs) {
 			failed(fmt.Errorf("show the output of the pod: %w", err))
 		}
