@@ -17,8 +17,8 @@ func imageExportCommand(c *cli) *cobra.Command {
 		Use:   "export IMAGE FILE",
 		Short: "write an image into a file",
 		Long: `export writes the ACI that was imported, and its signature as FILE.asc, if the image is signed. The store
-does not keep the file of an unsigned image: export rebuilds the ACI from the image's manifest and files, and warns if
-the ID changes. A FILE that exists is an error.
+does not keep the file of an unsigned image: export rebuilds the ACI from the image's manifest and files, and prints the
+ID of the file if it is not the image's. A FILE that exists is an error.
 
 FILE has the files of all images that the image depends on, such as its layers, and runs anywhere. Only the images
 that a signed image depends on, or images with a pathWhitelist, are written beside it, as FILE.1, FILE.2 and so on.
@@ -50,7 +50,8 @@ func (c *cli) exportImage(ctx context.Context, ref, path string, as images.Compr
 		c.say(fmt.Sprintf("import %s with %s, because the image depends on them", strings.Join(done.Beside, " "), path))
 	}
 	for _, file := range done.Others {
-		c.warn(file + " is rebuilt from the image's files, with another ID")
+		c.warn(file.File + " is rebuilt from the image's files, with the ID " + file.ID +
+			"; a manifest for other machines names this ID, or the image's name")
 	}
 	return nil
 }

@@ -15,8 +15,12 @@ type Exported struct {
 	Merged int      // images, such as layers, whose files are in the image's file
 	Beside []string // files of images that the image depends on; each must be imported for the image to run
 	// files with another ID than their images, because the store does not keep the files of unsigned images
-	Others []string
+	Others []Rebuilt
 }
+
+// Rebuilt is a file that ExportImage has built of an image's files, and its ID, which is that of the image that an
+// import of the file makes, on each machine.
+type Rebuilt struct{ File, ID string }
 
 // ExportImage writes an image's ACI into a new file, and its signature, if it has one, into path.asc. The images that
 // it depends on are merged into the file unless that would lose a signature or they have a pathWhitelist: they are
@@ -92,7 +96,7 @@ func (x *exporter) write(
 		return context.Cause(ctx)
 	}
 	if id != image {
-		x.done.Others = append(x.done.Others, path)
+		x.done.Others = append(x.done.Others, Rebuilt{path, id})
 	}
 	return errors.Join(err, file.Close())
 }
