@@ -35,15 +35,17 @@ type stepper struct {
 	reached   chan struct{} // guarded by mu; closed at step at
 }
 
-// notUnderWatch are calls that threads make to be threads, and processes without an effect that another one sees. The Go
-// runtime reads the clock with its locks held, by a system call where the machine's clock is not readable otherwise. The
-// C library's setgroups has each thread of this program make the call, init's parent too, and the caller keeps its
-// processor meanwhile: a collection would wait for it, and stop serve.
+// notUnderWatch are calls that threads make to be threads, processes without an effect that another one sees, and threads
+// of this program while others wait for them: serve could not answer then. The Go runtime reads the clock with its locks
+// held, by a system call where the machine's clock is not readable otherwise. The C library's fork calls clone with the
+// lock of malloc held, without which the Go runtime makes no thread for serve. The C library's setgroups has each thread
+// of this program make the call, init's parent too, and the caller keeps its processor meanwhile: a collection would wait
+// for it, and stop serve.
 var notUnderWatch = []uint32{
 	unix.SYS_FUTEX, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_CLONE3, unix.SYS_RT_SIGPROCMASK,
 	unix.SYS_RT_SIGACTION, unix.SYS_RSEQ, unix.SYS_SET_ROBUST_LIST, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SCHED_YIELD,
 	unix.SYS_NANOSLEEP, unix.SYS_TGKILL, unix.SYS_RT_SIGRETURN, unix.SYS_EXIT, unix.SYS_EPOLL_CTL, unix.SYS_SIGALTSTACK,
-	unix.SYS_CLOCK_GETTIME, unix.SYS_SETGROUPS,
+	unix.SYS_CLOCK_GETTIME, unix.SYS_CLONE, unix.SYS_SETGROUPS,
 }
 
 // newStepper watches what the runtime starts from now on, until its end.
