@@ -43,26 +43,31 @@ int init_receive(int channel, struct init_message *m, int *files, int n)
 /* How long init waits for the kernel to have memory again for a message, or room for a descriptor under way. */
 #define MEMORY_RETRY_MS 10
 
-/* A supervisor that cannot end has a channel which nobody reads: only the lifeline's end tells. */
-static void send_message(int channel, int lifeline, const struct msghdr *message)
+/* A supervisor that cannot end has a channel which nobody reads: only the lifeline's end tells. Returns 0 once the
+ * message is sent. */
+static int send_message(int channel, int lifeline, const struct msghdr *message)
 {
 	struct pollfd polled[] = { { lifeline, 0, 0 }, { channel, POLLOUT, 0 } };
 
-	while (!polled[0].revents && sendmsg(channel, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	while (!polled[0].revents) {
+		if (sendmsg(channel, message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+			return 0;
 		if (errno == EAGAIN)
 			poll(polled, 2, -1);
 		else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS)
 			poll(polled, 1, MEMORY_RETRY_MS);
 		else if (errno != EINTR)
-			return; /* the supervisor has ended */
+			break; /* the supervisor has ended */
+	}
+	return -1;
 }
 
-void init_send(int channel, int lifeline, const struct init_message *m)
+int init_send(int channel, int lifeline, const struct init_message *m)
 {
 	struct iovec data = { (void *)(uintptr_t)m, sizeof(*m) };
 	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
 
-	send_message(channel, lifeline, &message);
+	return send_message(channel, lifeline, &message);
 }
 
 void init_send_started(int channel, int lifeline, pid_t pid, int pidfd)

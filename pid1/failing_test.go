@@ -131,6 +131,19 @@ func TestAStagerStopsWhereTheKernelRefuses(t *testing.T) {
 	}
 }
 
+// An init whose maker cannot tell its number does not begin, and the daemon is told so at once.
+func TestAnInitThatIsNotAnnouncedIsAnError(t *testing.T) {
+	var messages strings.Builder
+	answers := map[int]uint32{2: unix.MSG_NOSIGNAL | unix.MSG_DONTWAIT} // not the supervisor's messages
+	cmd := failingStager(t, failing.Call{Number: unix.SYS_SENDMSG, Args: answers}, "exit", unix.CLONE_NEWPID)
+	cmd.Stderr = &messages
+	err := cmd.Run()
+	const want = names.Program + ": make the pod's init: the process that makes it has ended with 0x100\n"
+	if code := cmd.ProcessState.ExitCode(); code != 1 || messages.String() != want {
+		t.Errorf("%v; stderr %q, want %q", err, messages.String(), want)
+	}
+}
+
 // On a host that runs from its initial RAM disk, where pivot_root(2) is refused, the stager has its root as well, and no
 // descriptor of the host's.
 func TestAStagerHidesARootThatCannotBeMovedAway(t *testing.T) {

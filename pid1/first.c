@@ -100,8 +100,7 @@ static void __attribute__((noreturn)) wait_for_begin(int fd, int lifeline)
 		init_live(m.namespaces, files);
 	born.number = (int32_t)pid;
 	born.error = pid < 0 ? errno : 0;
-	init_send(fd, lifeline, &born);
-	_exit(0);
+	_exit(init_send(fd, lifeline, &born) < 0);
 }
 
 /* What the lifeline's thread gets. */

@@ -33,9 +33,9 @@ void enter_mount_namespace(void);
  * channel's end. Unused places of files stay as they are. In channel.c. */
 int init_receive(int channel, struct init_message *m, int *files, int n);
 
-/* Sends a message. It waits until there is room and memory, and returns at the channel's end or the lifeline's. In
- * channel.c. */
-void init_send(int channel, int lifeline, const struct init_message *m);
+/* Sends a message, and returns 0. It waits until there is room and memory, and returns -1 at the channel's end or the
+ * lifeline's. In channel.c. */
+int init_send(int channel, int lifeline, const struct init_message *m);
 
 /* Reports a child with its pidfd and its number, which the kernel translates to the supervisor's PID namespace; as
  * init_send. */

@@ -130,19 +130,27 @@ func (i *Init) Begin(namespaces uintptr, ready *os.File) error {
 	if err := i.send(&C.struct_init_message{kind: C.INIT_BEGIN, namespaces: C.uint32_t(namespaces)}, files); err != nil {
 		return fmt.Errorf("make the pod's init: %w", err)
 	}
-	over := time.After(limit)
-	for isReady := false; !isReady || i.pid == 0; {
+	var end error
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		end = i.collectSeed()
+	}()
+	defer func() { <-collected; i.seed = 0 }()
+	seed, over := collected, time.After(limit)
+	for isReady := false; !isReady || i.pid == 0 || seed != nil; {
 		select {
+		case <-seed:
+			if end != nil {
+				return fmt.Errorf("make the pod's init: %w", end)
+			}
+			seed = nil
 		case m, open := <-i.begun:
 			if !open {
 				return errors.New("make the pod's init: it has ended")
 			}
 			if isReady = isReady || m.kind == C.INIT_BEGUN; m.kind == C.INIT_BEGUN {
 				continue
-			}
-			err := collect(i.seed) // it ends now
-			if i.seed = 0; err != nil {
-				return err
 			}
 			if m.error != 0 {
 				return fmt.Errorf("make the pod's init: %w", os.NewSyscallError("clone", syscall.Errno(m.error)))
@@ -153,6 +161,16 @@ func (i *Init) Begin(namespaces uintptr, ready *os.File) error {
 		}
 	}
 	return nil
+}
+
+// collectSeed waits for the end of the process that makes init, which ends at once. An error says that it has not
+// answered.
+func (i *Init) collectSeed() error {
+	status, err := collect(i.seed)
+	if err == nil && status != 0 {
+		err = fmt.Errorf("the process that makes it has ended with %#x", status)
+	}
+	return err
 }
 
 // PID is init's number in the supervisor's PID namespace.
@@ -185,7 +203,8 @@ func (i *Init) Close() error {
 	if i.pid == 0 {
 		err := i.channel.Close() // the process that would make init ends: it is in the cgroup
 		if i.seed != 0 {
-			err = errors.Join(err, collect(i.seed))
+			_, seedErr := collect(i.seed)
+			err = errors.Join(err, seedErr)
 		}
 		return err
 	}
@@ -194,21 +213,22 @@ func (i *Init) Close() error {
 	if i.namespaces&unix.CLONE_NEWPID != 0 {
 		_ = unix.Kill(i.pid, unix.SIGKILL) // also where it is stopped; only collect collects it
 	}
-	return collect(i.pid)
+	_, err := collect(i.pid)
+	return err
 }
 
 // collect waits for the end of a child that is about to end (wait(2)).
-func collect(pid int) error {
+func collect(pid int) (status syscall.WaitStatus, err error) {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return os.NewSyscallError("pidfd_open", err)
+		return 0, os.NewSyscallError("pidfd_open", err)
 	}
 	defer unix.Close(pidfd)
 	if err := child.Await(pidfd, time.Now().Add(limit)); err != nil {
-		return fmt.Errorf("end the pod's init, process %d: %w", pid, err)
+		return 0, fmt.Errorf("end the pod's init, process %d: %w", pid, err)
 	}
-	_, err = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-	return os.NewSyscallError("wait4", err)
+	_, err = syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+	return status, os.NewSyscallError("wait4", err)
 }
 
 // Child is a process that init has started. Init continues it when it is stopped, until a moment after Runs.
