@@ -1,8 +1,8 @@
 // Package docs executes the commands of the documents word for word, on a copy of this machine's file
 // system that is thrown away: packages are installed in it, and pods run.
 //
-// STAGER_BIN is the folder of the built programs, and STAGER_ACI the stager image; the defaults are
-// the repository's own.
+// STAGER_BIN is the folder of the built programs, STAGER_ACI the stager image, and STAGER_IMAGES the folder of the
+// images of tests/images; the defaults are the repository's own.
 package docs
 
 import (
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// document is a file with commands, in blocks of the language "sh". Blocks of "sh systemd" and "sh rebuild"
-// are for tests/vm/systemd.sh and tools/release/reproducible.sh.
+// document is a file with commands, in blocks of the language "sh". Blocks of "sh systemd", "sh rebooted" and
+// "sh rebuild" are for tests/vm/systemd.sh and tools/release/reproducible.sh.
 type document struct {
 	file   string
 	before string   // makes the files that the document begins with
@@ -45,6 +45,7 @@ func documents() []document {
 			`pod "one" with 1 app can be started`, "good morning from user 1000", `pod "stack" with 3 apps can be started`,
 			"\npage number ", "8090->80/tcp", "web  running", `"fate": "enforced"`, " /data/pages\n",
 			"hello from a pod\na note\n", "my-notes  ", "running, healthy", "app checked/web healthy",
+			"\nvisit ", "8092->80/tcp", "(1 row)", "\nyou are visitor ",
 		}},
 		{"docs/operate.md", "", 5, []string{
 			"msg=\"pod is running\"", "pod web ready", "\nfrom the app\n", "msg=stager version=", "/logs/hello/", "memory", "running", "hello from hello",
@@ -115,11 +116,26 @@ func release(t *testing.T) string {
 	return out
 }
 
-// sandbox executes a script with a file system under a layer in memory, in a network namespace of its own. Only apt-get
-// reaches this machine's network, which is descriptor 3. The processes of the script end with it.
+// hub makes a registry that stands in for Docker Hub, and returns its folder.
+func hub(t *testing.T) string {
+	t.Helper()
+	images := os.Getenv("STAGER_IMAGES")
+	if images == "" {
+		images = "../../build/out/images"
+	}
+	out := t.TempDir()
+	if text, err := exec.Command("registry/make.sh", images, out).CombinedOutput(); err != nil {
+		t.Fatalf("make images first: %v\n%s", err, text)
+	}
+	return out
+}
+
+// sandbox executes a script with a file system under a layer in memory, in a network namespace of its own, beside a
+// registry that stands in for Docker Hub. Only apt-get reaches this machine's network, which is descriptor 3. The
+// processes of the script end with it.
 const sandbox = `
 set -eu
-base=$1 release=$2 script=$3
+base=$1 release=$2 registry=$3 script=$4
 mount --make-rprivate /
 mount -t tmpfs layers /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
@@ -129,8 +145,10 @@ mount --rbind /sys /mnt/root/sys
 mount --rbind /dev /mnt/root/dev
 mount -t tmpfs run /mnt/root/run
 mount -t tmpfs tmp /mnt/root/tmp
+mount -t tmpfs srv /mnt/root/srv
 rm -rf /mnt/root/etc/kurma /mnt/root/var/lib/kurma
-mkdir -p /mnt/root/var/lib/kurma /mnt/root/release
+mkdir -p /mnt/root/var/lib/kurma /mnt/root/release /mnt/root/etc/kurma/certs.d/docker.io
+printf '[host."http://127.0.0.1:5000"]\n' >/mnt/root/etc/kurma/certs.d/docker.io/hosts.toml
 echo 'Acquire::Retries "5";' >/mnt/root/etc/apt/apt.conf.d/99retries
 mount -t tmpfs state /mnt/root/var/lib/kurma
 mount --bind "$release" /mnt/root/release
@@ -141,6 +159,7 @@ exec 3<&-
 printf '#!/bin/sh\nexec nsenter --net=/run/network /usr/bin/apt-get "$@"\n' >/mnt/root/usr/local/sbin/apt-get
 chmod +x /mnt/root/usr/local/sbin/apt-get
 /bin/busybox ip link set lo up
+"$registry/run" >/mnt/registry.log 2>&1 </dev/null &
 exec chroot /mnt/root /usr/bin/env -i HOME=/tmp PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "$script" </dev/null
 `
 
@@ -162,7 +181,7 @@ func TestDocumentsAreTrue(t *testing.T) {
 			t.Errorf("no test executes %s", name)
 		}
 	}
-	printed := execute(t, "/", release(t), documents())
+	printed := execute(t, "/", release(t), hub(t), documents())
 	for i, d := range documents() {
 		d.check(t, printed[i])
 	}
@@ -178,13 +197,16 @@ func (d document) check(t *testing.T, printed string) {
 	}
 }
 
-// README.md's first pod, with its published port, runs on a fresh Debian, from packages alone.
+// README.md's first pod, with its published port, and the pods of docs/pods.md, to the stack of nginx, an app and
+// PostgreSQL, run on a fresh Debian, from packages alone.
 func TestTheFirstPodRunsOnAFreshDebian(t *testing.T) {
-	base, packages, readme := freshDebian(t), release(t), documents()[:1]
+	base, packages, registry, first := freshDebian(t), release(t), hub(t), documents()[:2]
 	begin := time.Now()
-	printed := execute(t, base, packages, readme)
-	t.Logf("the commands of README.md took %.1f s", time.Since(begin).Seconds())
-	readme[0].check(t, printed[0])
+	printed := execute(t, base, packages, registry, first)
+	t.Logf("the commands of README.md and docs/pods.md took %.1f s", time.Since(begin).Seconds())
+	for i, d := range first {
+		d.check(t, printed[i])
+	}
 }
 
 // freshDebian unpacks a root file system of Debian 12, which it keeps as an archive for the next time.
@@ -208,7 +230,7 @@ func freshDebian(t *testing.T) string {
 }
 
 // execute executes the documents' commands with a root file system, and returns what those of each have printed.
-func execute(t *testing.T, base, packages string, documents []document) []string {
+func execute(t *testing.T, base, packages, registry string, documents []document) []string {
 	t.Helper()
 	script := "set -eu\ntrap '[ $? = 0 ] || tail -n +1 /var/lib/kurma/pods/*/stager.log' EXIT\n"
 	for _, d := range documents {
@@ -218,7 +240,7 @@ func execute(t *testing.T, base, packages string, documents []document) []string
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", sandbox, "sandbox", base, packages, script)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", sandbox, "sandbox", base, packages, registry, script)
 	network, err := os.Open("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
