@@ -1,12 +1,15 @@
 package sandboxes
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
+	"strings"
 
 	"kurma.io/stager/internal/thread"
 
@@ -30,29 +33,49 @@ func masquerades(list *libcni.NetworkConfigList) bool {
 	})
 }
 
-// restoreLink sees to it that the pinned namespace has the sandbox's link, with the addresses of the result, so that
-// DEL finds them. A link that is gone is replaced by one that leads nowhere.
-func restoreLink(pin, version string, result json.RawMessage) error {
-	if result == nil {
+// restoreLink sees to it that the pinned namespace has the sandbox's link, with the addresses, so that DEL finds them. A
+// link that is gone is replaced by one that leads nowhere. Without an address there is nothing to find.
+func restoreLink(pin string, addresses []net.IPNet) error {
+	if len(addresses) == 0 {
 		return nil
 	}
-	addresses, err := addressesOf(version, result)
-	if err == nil {
-		err = thread.New(func() error {
-			if err := enterNetwork(pin); err != nil {
-				return err
-			}
-			return haveLink(addresses)
-		})
-	}
+	err := thread.New(func() error {
+		if err := enterNetwork(pin); err != nil {
+			return err
+		}
+		return haveLink(addresses)
+	})
 	if err != nil {
 		return fmt.Errorf("restore link %s for DEL: %w", interfaceName, err)
 	}
 	return nil
 }
 
-// addressesOf returns the addresses of a plugin's result.
+// deleteRestored calls a plugin's DEL with the link that restoreLink has made. DEL of bridge and ptp fails if it is
+// repeated after it has removed the rules: iptables refuses a rule with a jump to a chain that is not there. Then there is
+// no such rule, as the kernel keeps a chain with jumps to it, and the next DEL finds the other addresses alone.
+func deleteRestored(pin string, addresses []net.IPNet, del func() error) error {
+	err := del()
+	for len(addresses) > 0 && chainIsGone(err) {
+		addresses = addresses[1:]
+		err = errors.Join(restoreLink(pin, addresses), del())
+	}
+	return err
+}
+
+// goneChain is the error of iptables, of both its kinds, about a jump to a chain that is not there.
+var goneChain = regexp.MustCompile("Chain '[^']+' does not exist|Couldn't load target `[^']+':No such file")
+
+// chainIsGone reports whether DEL fails for one command of iptables alone, because its chain is gone.
+func chainIsGone(err error) bool {
+	return err != nil && goneChain.MatchString(err.Error()) && strings.Count(err.Error(), "running [") == 1
+}
+
+// addressesOf returns the addresses of a plugin's result, nil for none, in the order in which DEL finds them at a link.
 func addressesOf(version string, result json.RawMessage) ([]net.IPNet, error) {
+	if result == nil {
+		return nil, nil
+	}
 	r, err := cniversion.NewResult(version, result)
 	if err != nil {
 		return nil, err
@@ -65,6 +88,7 @@ func addressesOf(version string, result json.RawMessage) ([]net.IPNet, error) {
 	for _, ip := range now.IPs {
 		all = append(all, ip.Address)
 	}
+	slices.SortStableFunc(all, func(a, b net.IPNet) int { return cmp.Compare(len(a.Mask), len(b.Mask)) }) // IPv4 first
 	return all, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,10 +169,14 @@ func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) err
 		return fmt.Errorf("disconnect sandbox: %w", err)
 	}
 	var errs []error
+	var addresses []net.IPNet
 	if !pinned {
 		pin = "" // as CNI wants it where the namespace is gone
 	} else if masquerades(list) {
-		errs = append(errs, restoreLink(pin, list.CNIVersion, result))
+		if addresses, err = addressesOf(list.CNIVersion, result); err == nil {
+			err = restoreLink(pin, addresses)
+		}
+		errs = append(errs, err)
 	}
 	if has, err := cniversion.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err != nil || !has {
 		result = nil // DEL of an earlier version has none
@@ -181,7 +186,7 @@ func (n *CNI) disconnect(ctx context.Context, dir string, r records.Sandbox) err
 		one, err := alone(list, left-1, result)
 		if err == nil {
 			share, cancel := shareOf(ctx, left)
-			err = cni.DelNetworkList(share, one, runtimeConf(pin, r))
+			err = deleteRestored(pin, addresses, func() error { return cni.DelNetworkList(share, one, runtimeConf(pin, r)) })
 			cancel()
 		}
 		errs = append(errs, err)

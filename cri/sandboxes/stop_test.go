@@ -186,3 +186,53 @@ esac
 		t.Errorf("DEL finds the addresses %q, want %q", got, want)
 	}
 }
+
+// A DEL that fails because it has removed its rules before counts as done, once it has been called with each of the
+// addresses that may still have rules. Another error stays.
+func TestADisconnectionOfRemovedRulesIsDone(t *testing.T) {
+	surroundings.Root(t)
+	const (
+		nft    = "running [/usr/sbin/iptables -t nat -D POSTROUTING -j CNI-1 --wait]: exit status 2: iptables v1.8.9 (nf_tables): Chain 'CNI-1' does not exist"
+		legacy = "running [/usr/sbin/iptables -t nat -D POSTROUTING -j CNI-1 --wait]: exit status 2: iptables v1.8.9 (legacy): Couldn't load target `CNI-1':No such file or directory"
+		script = `#!/bin/sh
+cd ${0%/*}
+if [ $CNI_COMMAND = ADD ]; then
+	echo '{"cniVersion": "1.0.0", "ips": [{"address": "2001:db8::7/64"}, {"address": "192.0.2.7/24"}]}'
+	exit
+fi
+found=$(nsenter --net=$CNI_NETNS ip -o address show dev eth0 scope global 2>/dev/null | awk '{print $4}')
+echo $found. >>calls
+nsenter --net=$CNI_NETNS ip link delete eth0 2>/dev/null
+[ -n "$found" ] || exit 0
+printf '{"code": 100, "msg": "%s"}' "$(cat message)"
+exit 1
+`
+	)
+	for name, test := range map[string]struct{ message, calls string }{
+		"nftables":      {nft, "192.0.2.7/24 2001:db8::7/64., 2001:db8::7/64., ."},
+		"legacy":        {legacy, "192.0.2.7/24 2001:db8::7/64., 2001:db8::7/64., ."},
+		"another error": {"running [/usr/sbin/iptables]: exit status 4", "192.0.2.7/24 2001:db8::7/64."},
+		"also another":  {nft + " running [/usr/sbin/ip6tables]: exit status 4", "192.0.2.7/24 2001:db8::7/64."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			m, r := newSandbox(t, dir)
+			for file, text := range map[string]string{"masquerading": script, "message": test.message} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.NetworkConfig = []byte(`{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "masquerading", "ipMasq": true}]}`)
+			if err := m.CNI.connect(t.Context(), dir, &r); err != nil {
+				t.Fatal(err)
+			}
+			err := m.Stop(t.Context(), dir, r)
+			if done := strings.HasSuffix(test.calls, ", ."); (err == nil) != done {
+				t.Errorf("error %v", err)
+			}
+			if got := takeCalls(t, dir); got != test.calls {
+				t.Errorf("DEL finds the addresses %q, want %q", got, test.calls)
+			}
+		})
+	}
+}
