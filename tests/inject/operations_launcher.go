@@ -3,6 +3,7 @@ package inject
 import (
 	"os"
 	"slices"
+	"strings"
 )
 
 // launcherOperations are the commands of the launcher that read and change images, keys and pods without a network.
@@ -105,7 +106,7 @@ func enteringOperations(b built) []operation {
 	return []operation{
 		{name: "exec", passes: true, before: up, act: []string{"exec", "p", "--", "/bin/sh", "-c", "echo done"}, ready: (*world).running, done: said("done\n")},
 		{name: "exec-tty", passes: true, before: up, act: []string{"exec", "--tty", "p", "--", "/bin/sh", "-c", "echo done"}, ready: (*world).running, done: said("done\r\n")},
-		{name: "status", passes: true, before: up, act: []string{"status", "p"}, ready: (*world).running, done: said("running")},
+		{name: "status", passes: true, before: up, act: []string{"status", "p"}, ready: (*world).running, done: toldState},
 		{name: "call", passes: true, before: up, act: []string{"call", "p", "status"}, ready: (*world).running, done: said("exited")},
 		{
 			name: "cp-to", before: up, act: []string{"cp", smallFile, "p:/tmp/file"}, ready: (*world).running,
@@ -126,6 +127,11 @@ func enteringOperations(b built) []operation {
 		},
 		{name: "attach", passes: true, before: [][]string{append(slices.Clone(up[0][:len(up[0])-1]), ticks)}, act: []string{"attach", "p"}, ready: func(*world) bool { return false }, done: said("tick\n")},
 	}
+}
+
+// toldState reports whether status tells the app's state: also that it has ended with a supervisor that is killed.
+func toldState(w *world, r result) bool {
+	return said("running")(w, r) || strings.Contains(r.stdout, "ended with the stager") && !w.running()
 }
 
 // ticks is what the app of a pod does that attach connects to: it ends soon.

@@ -100,20 +100,27 @@ func (w *world) judge(op operation, r result, p *point) error {
 	return w.again(op)
 }
 
-// again does the operation without a fault.
+// again does the operation without a fault. The pod may be ending because of the fault, unseen: once the world is not
+// ready any more, the operation begins from the start.
 func (w *world) again(op operation) error {
-	if op.ready != nil && !op.ready(w) {
-		if err := w.clear(op); err != nil {
-			return err
+	for fresh := false; ; fresh = true {
+		if op.ready != nil && !op.ready(w) {
+			if err := w.clear(op); err != nil {
+				return err
+			}
+			if err := w.prepare(op); err != nil {
+				return fmt.Errorf("prepare again: %w", err)
+			}
+			fresh = true
 		}
-		if err := w.prepare(op); err != nil {
-			return fmt.Errorf("prepare again: %w", err)
+		r := w.launcher(op.act...)
+		switch {
+		case r.code == 0 && op.done(w, r):
+			return nil
+		case fresh || op.ready == nil || op.ready(w):
+			return fmt.Errorf("the operation, again, reports %d: %s", r.code, r.stderr)
 		}
 	}
-	if r := w.launcher(op.act...); r.code != 0 || !op.done(w, r) {
-		return fmt.Errorf("the operation, again, reports %d: %s", r.code, r.stderr)
-	}
-	return nil
 }
 
 // crashed reports whether the Go runtime has ended the program. At the limit a signal has it do so.
