@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,7 +199,7 @@ func (k *Keeper) stop(s *stager, group *cgroups.Group, why error) (Exit, error) 
 }
 
 // endedEarly handles a stager that ended before this process saw it ready. It returns
-// an error with the last line of the stager's log. The exit status of a start that fails is
+// an error with the last line that this stager has logged. The exit status of a start that fails is
 // 1, and such a stager leaves no last status: otherwise the pod was up for a moment, and ready is
 // called.
 func (k *Keeper) endedEarly(exit Exit, group *cgroups.Group, ready func() error) (Exit, error) {
@@ -213,7 +214,7 @@ func (k *Keeper) endedEarly(exit Exit, group *cgroups.Group, ready func() error)
 	if exit.OOMKilled {
 		how = outOfMemory
 	}
-	words := lastLine(k.LogPath())
+	words := lastLine(k.LogPath(), k.logBegin)
 	if words == "" {
 		words = "nothing was logged"
 	}
@@ -261,13 +262,16 @@ func (e *StartError) Unwrap() error { return e.Err }
 // maxWords is how much of the last line of a stager's log is shown, in bytes.
 const maxWords = 1 << 10
 
-// lastLine returns the last line of the file that is not blank, or the beginning of a long line.
-func lastLine(path string) string {
+// lastLine returns the last line of the file that is not blank, or the beginning of a long line. It reads from begin on.
+func lastLine(path string, begin int64) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
+	if _, err := file.Seek(begin, io.SeekStart); err != nil {
+		return ""
+	}
 	in := bufio.NewReaderSize(file, maxWords)
 	last := ""
 	for {

@@ -320,10 +320,27 @@ func TestLastLineIsTheLastWithText(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if got := lastLine(path); got != tt.want {
+			if got := lastLine(path, 0); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// A line that the stager's log had before the stager started is no reason for its end.
+func TestTheReasonOfAnEarlyEndIsTheStagers(t *testing.T) {
+	for script, want := range map[string]string{
+		"kill -KILL $$\n":              "nothing was logged",
+		"echo own; kill -KILL $$\n":    "own",
+		"echo own; echo >&2; exit 1\n": "own",
+	} {
+		pod := newStore(t).newPod(t, "ends", script)
+		if err := os.WriteFile(pod.LogPath(), []byte("level=WARN msg=earlier\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pod.Run(t.Context(), true, noted); err == nil || !strings.HasSuffix(err.Error(), "): "+want) {
+			t.Errorf("%q: error %v, want %q", script, err, want)
+		}
 	}
 }
 

@@ -106,6 +106,9 @@ func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan err
 	if err := errors.Join(err, <-connected); err != nil {
 		return nil, err
 	}
+	if k.logBegin, err = files.log.Seek(0, io.SeekEnd); err != nil {
+		return nil, err
+	}
 	if files.pids != nil { // of what this thread starts
 		if err := unix.Setns(int(files.pids.Fd()), unix.CLONE_NEWPID); err != nil {
 			return nil, fmt.Errorf("enter PID namespace: %w", err)
