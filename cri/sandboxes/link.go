@@ -52,8 +52,8 @@ func restoreLink(pin string, addresses []net.IPNet) error {
 }
 
 // deleteRestored calls a plugin's DEL with the link that restoreLink has made. DEL of bridge and ptp fails if it is
-// repeated after it has removed the rules: iptables refuses a rule with a jump to a chain that is not there. Then there is
-// no such rule, as the kernel keeps a chain with jumps to it, and the next DEL finds the other addresses alone.
+// repeated after it has removed the rules: iptables refuses a rule with a jump to a chain that is not there. Then there
+// is no such rule, as the kernel keeps a chain with jumps to it, and the next DEL finds the other addresses alone.
 func deleteRestored(pin string, addresses []net.IPNet, del func() error) error {
 	err := del()
 	for len(addresses) > 0 && chainIsGone(err) {

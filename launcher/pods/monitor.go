@@ -262,7 +262,7 @@ func (e *StartError) Unwrap() error { return e.Err }
 // maxWords is how much of the last line of a stager's log is shown, in bytes.
 const maxWords = 1 << 10
 
-// lastLine returns the last line of the file that is not blank, or the beginning of a long line. It reads from begin on.
+// lastLine returns the last line of the file from begin on that is not blank, or the beginning of a long line.
 func lastLine(path string, begin int64) string {
 	file, err := os.Open(path)
 	if err != nil {
