@@ -33,8 +33,8 @@ func masquerades(list *libcni.NetworkConfigList) bool {
 	})
 }
 
-// restoreLink sees to it that the pinned namespace has the sandbox's link, with the addresses, so that DEL finds them. A
-// link that is gone is replaced by one that leads nowhere. Without an address there is nothing to find.
+// restoreLink sees to it that the pinned namespace has the sandbox's link, with the addresses, so that DEL finds them.
+// A link that is gone is replaced by one that leads nowhere. Without an address there is nothing to find.
 func restoreLink(pin string, addresses []net.IPNet) error {
 	if len(addresses) == 0 {
 		return nil
