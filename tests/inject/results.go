@@ -99,24 +99,28 @@ func (r results) points(operation string) []point {
 	return all
 }
 
-// explained are outcomes that stay, each with its reason.
-var explained = []struct {
+// explanation is why outcomes with that detail stay at these points.
+type explanation struct {
 	point, detail *regexp.Regexp
 	reason        string
-}{
-	{
-		regexp.MustCompile("^cri-[^/]*Sandbox/plugin/"), regexp.MustCompile("^left: rule "),
-		"the machine's CNI plugins firewall and portmap report success although their iptables has failed",
-	},
-	{
-		regexp.MustCompile("^net-[^/]*/plugin/"), regexp.MustCompile("^left: rule chain masq_checks {"),
-		"setup chooses nftables if its trial of iptables fails; CNI's table without pods stays, as a bridge does",
-	},
+}
+
+func explanations() []explanation {
+	return []explanation{
+		{
+			regexp.MustCompile("^cri-[^/]*Sandbox/plugin/"), regexp.MustCompile("^left: rule "),
+			"the machine's CNI plugins firewall and portmap report success although their iptables has failed",
+		},
+		{
+			regexp.MustCompile("^net-[^/]*/plugin/"), regexp.MustCompile("^left: rule chain masq_checks {"),
+			"setup chooses nftables if its trial of iptables fails; CNI's table without pods stays, as a bridge does",
+		},
+	}
 }
 
 // reasonFor returns why the outcome of a point stays, or "".
 func reasonFor(p point, o outcome) string {
-	for _, e := range explained {
+	for _, e := range explanations() {
 		if o.verdict == left && e.point.MatchString(p.String()) && e.detail.MatchString(o.detail) {
 			return e.reason
 		}
