@@ -42,8 +42,8 @@ func commands(c *cli) map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
 		podGroup: {
 			runCommand(c), psCommand(c), statusCommand(c), logsCommand(c), execCommand(c), attachCommand(c),
-			callCommand(c), topCommand(c), statsCommand(c), eventsCommand(c), cpCommand(c), stopCommand(c), killCommand(c),
-			waitCommand(c), restartCommand(c), rmCommand(c), gcCommand(c),
+			callCommand(c), topCommand(c), statsCommand(c), metricsCommand(c), eventsCommand(c), cpCommand(c), stopCommand(c),
+			killCommand(c), waitCommand(c), restartCommand(c), rmCommand(c), gcCommand(c),
 			inspectCommand(c), generateCommand(c), validateCommand(c),
 		},
 		imageGroup:   {imageCommand(c), trustCommand(c)},

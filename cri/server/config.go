@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"kurma.io/stager/internal/loopback"
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/names"
 )
@@ -90,8 +91,10 @@ func (c *Config) Check() error {
 			}
 		}
 	}
-	if err := checkMetricsAddress(c.MetricsAddress); err != nil {
-		return err
+	if c.MetricsAddress != "" {
+		if err := loopback.Check(c.MetricsAddress); err != nil {
+			return fmt.Errorf("metricsAddress %q: %w", c.MetricsAddress, err)
+		}
 	}
 	if _, _, err := net.SplitHostPort(c.StreamAddress); err != nil {
 		return fmt.Errorf("streamAddress %q: want HOST:PORT", c.StreamAddress)

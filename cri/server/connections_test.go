@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/internal/loopback"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -31,8 +32,8 @@ func streamPort(t *testing.T, change ...func(*http.Server)) (newURL func() *url.
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, clients := &Server{records: store}, &clients{Listener: listener}
-	server, err := s.streamServer(clients)
+	s := &Server{records: store}
+	server, clients, err := s.streamServer(listener)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,14 +111,14 @@ func TestStrangersOfTheStreamPortAreFew(t *testing.T) {
 	newURL := streamPort(t, patient)
 	host := newURL().Host
 	var all []net.Conn
-	for range 5 * maxStrangers {
+	for range 5 * loopback.MaxStrangers {
 		all = append(all, stranger(t, host, "GET / HTTP/1.1\r\nHost: "))
 	}
-	for _, c := range all[:len(all)-maxStrangers] {
+	for _, c := range all[:len(all)-loopback.MaxStrangers] {
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Fatalf("the server answers %d bytes to an unfinished request", n)
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("the server keeps more than %d connections without a request", maxStrangers)
+			t.Fatalf("the server keeps more than %d connections without a request", loopback.MaxStrangers)
 		}
 	}
 	if got := upgrade(t, newURL()); got != http.StatusSwitchingProtocols {
@@ -135,7 +136,7 @@ func TestStreamsAreNoStrangers(t *testing.T) {
 	if r, err := http.ReadResponse(reader, nil); err != nil || r.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v, %v", r, err)
 	}
-	for range 2 * maxStrangers {
+	for range 2 * loopback.MaxStrangers {
 		stranger(t, to.Host, "GET /")
 	}
 	if got := upgrade(t, newURL()); got != http.StatusSwitchingProtocols { // all have been accepted
@@ -151,7 +152,7 @@ func TestStreamsAreNoStrangers(t *testing.T) {
 
 func TestTheStreamPortTakesShortRequestsAlone(t *testing.T) {
 	newURL := streamPort(t)
-	for size, want := range map[int]int{maxHeader / 2: http.StatusNotFound, 2 * maxHeader: http.StatusRequestHeaderFieldsTooLarge} {
+	for size, want := range map[int]int{loopback.MaxHeader / 2: http.StatusNotFound, 2 * loopback.MaxHeader: http.StatusRequestHeaderFieldsTooLarge} {
 		c := stranger(t, newURL().Host, fmt.Sprintf("GET / HTTP/1.1\r\nHost: x\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", size)))
 		if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != want {
 			t.Errorf("%d bytes: %v, %v, want status %d", size, r, err, want)

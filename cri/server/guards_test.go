@@ -2,23 +2,8 @@ package server
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"testing"
 )
-
-// Root alone can connect to the server.
-func TestTheSocketIsRoots(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "run", "cri.sock")
-	listener, err := makeSocket(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-}
 
 // ExecSync keeps the beginning of an output, whole, and takes the rest.
 func TestABoundedOutputIsItsBeginning(t *testing.T) {

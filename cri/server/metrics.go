@@ -4,30 +4,25 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/metrics"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// commonLabels returns the labels of all metrics, cAdvisor's: Prometheus' users join metrics by them.
-func commonLabels() []string { return []string{"container", "id", "image", "name", "namespace", "pod"} }
 
 // ListMetricDescriptors implements the CRI.
 func (s *Server) ListMetricDescriptors(
 	context.Context, *runtimeapi.ListMetricDescriptorsRequest,
 ) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	r := new(runtimeapi.ListMetricDescriptorsResponse)
-	for _, m := range metrics {
+	for _, m := range metrics.Table() {
 		r.Descriptors = append(r.Descriptors, &runtimeapi.MetricDescriptor{
-			Name: m.name, Help: m.help, LabelKeys: slices.Concat(commonLabels(), m.labels),
+			Name: m.Name, Help: m.Help, LabelKeys: metrics.LabelNames(m),
 		})
 	}
 	return r, nil
@@ -79,18 +74,18 @@ func (s *Server) metricsOf(
 	return all, nil
 }
 
-// readings are values of metrics which share the values of the common labels.
-type readings struct {
-	common []string
-	list   []*runtimeapi.Metric
-}
-
-// add adds a value of a metric, with the values of the labels that the metric has beside the common ones.
-func (r *readings) add(name string, value uint64, labels ...string) {
-	r.list = append(r.list, &runtimeapi.Metric{
-		Name: name, MetricType: metricOf(name).kind, LabelValues: slices.Concat(r.common, labels),
-		Value: &runtimeapi.UInt64Value{Value: value},
-	})
+// inCRI returns readings as the CRI has them. Its values are whole numbers: seconds are rounded down.
+func inCRI(r *metrics.Readings) (list []*runtimeapi.Metric) {
+	kinds := map[metrics.Kind]runtimeapi.MetricType{
+		metrics.Counter: runtimeapi.MetricType_COUNTER, metrics.Gauge: runtimeapi.MetricType_GAUGE,
+	}
+	for _, s := range r.Samples {
+		list = append(list, &runtimeapi.Metric{
+			Name: s.Name, MetricType: kinds[metrics.Of(s.Name).Kind], LabelValues: r.LabelValues(s),
+			Value: &runtimeapi.UInt64Value{Value: uint64(s.Value)},
+		})
+	}
+	return list
 }
 
 // sandboxMetrics are those of a sandbox's network, unless it is the host's.
@@ -102,13 +97,11 @@ func (s *Server) sandboxMetrics(r records.Sandbox) ([]*runtimeapi.Metric, error)
 	if err != nil {
 		return nil, err
 	}
-	values := &readings{common: []string{"", "/" + r.Cgroup, "", r.ID, r.Namespace, r.Name}}
-	for _, i := range interfaces {
-		for _, m := range networkMetrics {
-			values.add(m.name, i.columns[m.column], i.name)
-		}
+	values := &metrics.Readings{
+		Labels: metrics.Labels{ID: "/" + r.Cgroup, Name: r.ID, Namespace: r.Namespace, Pod: r.Name},
 	}
-	return values.list, nil
+	values.AddInterfaces(interfaces)
+	return inCRI(values), nil
 }
 
 // containerMetrics returns none for a container that does not run.
@@ -127,123 +120,36 @@ func (s *Server) containerMetrics(
 	if err != nil {
 		return nil, err
 	}
-	values := &readings{common: []string{
-		r.Name, "/" + filepath.Join(group.Path, appGroup(r)), cmp.Or(r.ImageSpec, r.Image), r.ID,
-		sandbox.Namespace, sandbox.Name,
+	values := &metrics.Readings{Labels: metrics.Labels{
+		Container: r.Name, ID: "/" + filepath.Join(group.Path, appGroup(r)), Image: cmp.Or(r.ImageSpec, r.Image), Name: r.ID,
+		Namespace: sandbox.Namespace, Pod: sandbox.Name,
 	}}
-	files := filesOf(group, appGroup(r))
-	for _, m := range metrics {
-		if n, ok := files.number(m); ok && (asked.CpuQuota > 0 || !m.ofQuota()) {
-			values.add(m.name, n, slices.Repeat([]string{"total"}, len(m.labels))...) // of all CPUs
-		}
+	values.AddGroup(group, appGroup(r), asked.CpuQuota > 0)
+	values.Add("container_start_time_seconds", float64(cmp.Or(r.Started, pod.State.Created).Unix()))
+	values.Add("container_last_seen", float64(time.Now().Unix()))
+	addLimits(values, asked)
+	if err := s.addFileSystem(values, s.written(until, r, pod)); err != nil {
+		return nil, err
 	}
-	values.addMemory(files)
-	values.addDevices(files)
-	pids, _ := group.PIDsBelow(appGroup(r)) // what cannot be read is not counted
-	values.addProcesses(pids)
-	values.add("container_start_time_seconds", uint64(cmp.Or(r.Started, pod.State.Created).Unix()))
-	values.add("container_last_seen", uint64(time.Now().Unix()))
-	values.addRequested(asked)
-	return values.list, s.addFileSystem(values, s.written(until, r, pod))
+	return inCRI(values), nil
 }
 
-// addMemory adds the metrics of memory that are no number of a file.
-func (r *readings) addMemory(files *groupFiles) {
-	if used, ok := files.named("container_memory_usage_bytes"); ok {
-		cache, _ := files.memoryStat("inactive_file")
-		r.add("container_memory_working_set_bytes", used-min(used, cache))
-	}
-	for _, kind := range []string{"pgfault", "pgmajfault"} {
-		for scope, key := range map[string]string{"container": kind, "hierarchy": "total_" + kind} {
-			if n, ok := files.number(metric{v1: counter{"memory.stat", key, 0}, v2: counter{"memory.stat", kind, 0}}); ok {
-				r.add("container_memory_failures_total", n, kind, scope)
-			}
-		}
-	}
-}
-
-func (r *readings) addDevices(files *groupFiles) {
-	for _, c := range deviceMetrics {
-		numbers, want := files.numbers(c.v1, false), c.v1Key
-		if len(numbers) == 0 {
-			numbers, want = files.numbers("io.stat", true), c.v2Key
-		}
-		for key, n := range numbers {
-			device, what, _ := strings.Cut(key, " ")
-			major, minor, ok := strings.Cut(device, ":")
-			if !ok || what != want {
-				continue
-			}
-			r.add(c.name, n, deviceName(device))
-			if c.operation != "" {
-				r.add("container_blkio_device_usage_total", n, deviceName(device), major, minor, c.operation)
-			}
-		}
-	}
-}
-
-// deviceName returns the path of a block device, MAJOR:MINOR; a device that the kernel does not name is its numbers.
-func deviceName(numbers string) string {
-	link, err := os.Readlink("/sys/dev/block/" + numbers)
-	if err != nil {
-		return numbers
-	}
-	return "/dev/" + filepath.Base(link)
-}
-
-// mostDescriptors is of how many descriptors a container has metrics: each takes microseconds, and an app may have many
-// millions.
-const mostDescriptors = 10_000
-
-// addProcesses counts processes and their descriptors, if these are not too many.
-func (r *readings) addProcesses(pids []int) {
-	r.add("container_processes", uint64(len(pids)))
-	var descriptors, sockets int
-	for _, pid := range pids {
-		files := descriptorsOf(pid, mostDescriptors+1-descriptors)
-		if descriptors += len(files); descriptors > mostDescriptors {
-			return
-		}
-		for _, file := range files {
-			if target, _ := os.Readlink(file); strings.HasPrefix(target, "socket:") {
-				sockets++
-			}
-		}
-	}
-	r.add("container_file_descriptors", uint64(descriptors))
-	r.add("container_sockets", uint64(sockets))
-}
-
-// descriptorsOf returns the files of a process's descriptors, at most that many; none of a process that has just ended.
-func descriptorsOf(pid, most int) []string {
-	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	files, _ := dir.Readdirnames(most)
-	for i, name := range files {
-		files[i] = filepath.Join(dir.Name(), name)
-	}
-	return files
-}
-
-// addRequested adds the limits that kubelet has asked for. No limit of memory is 0; no quota is no value, because the
+// addLimits adds the limits that kubelet has asked for. No limit of memory is 0; no quota is no value, because the
 // usual alert divides by it.
-func (r *readings) addRequested(asked *runtimeapi.LinuxContainerResources) {
-	r.add("container_spec_cpu_period", positive(asked.GetCpuPeriod()))
+func addLimits(r *metrics.Readings, asked *runtimeapi.LinuxContainerResources) {
+	r.Add("container_spec_cpu_period", positive(asked.GetCpuPeriod()))
 	if asked.CpuQuota > 0 {
-		r.add("container_spec_cpu_quota", uint64(asked.CpuQuota))
+		r.Add("container_spec_cpu_quota", float64(asked.CpuQuota))
 	}
-	r.add("container_spec_cpu_shares", positive(asked.GetCpuShares()))
-	r.add("container_spec_memory_limit_bytes", positive(asked.GetMemoryLimitInBytes()))
-	r.add("container_spec_memory_swap_limit_bytes", positive(asked.GetMemorySwapLimitInBytes()))
+	r.Add("container_spec_cpu_shares", positive(asked.GetCpuShares()))
+	r.Add("container_spec_memory_limit_bytes", positive(asked.GetMemoryLimitInBytes()))
+	r.Add("container_spec_memory_swap_limit_bytes", positive(asked.GetMemorySwapLimitInBytes()))
 }
 
-func positive(n int64) uint64 { return uint64(max(0, n)) }
+func positive(n int64) float64 { return float64(max(0, n)) }
 
 // addFileSystem adds the disk usage of the container, and the size of its file system.
-func (s *Server) addFileSystem(r *readings, written diskUsage) error {
+func (s *Server) addFileSystem(r *metrics.Readings, written diskUsage) error {
 	var system unix.Statfs_t
 	var info unix.Stat_t
 	if err := unix.Statfs(s.config.State, &system); err != nil {
@@ -252,12 +158,12 @@ func (s *Server) addFileSystem(r *readings, written diskUsage) error {
 	if err := unix.Stat(s.config.State, &info); err != nil {
 		return fmt.Errorf("stat %s: %w", s.config.State, err)
 	}
-	device := deviceName(fmt.Sprintf("%d:%d", unix.Major(info.Dev), unix.Minor(info.Dev)))
+	device := metrics.DeviceName(fmt.Sprintf("%d:%d", unix.Major(info.Dev), unix.Minor(info.Dev)))
 	if !written.when.IsZero() {
-		r.add("container_fs_usage_bytes", written.bytes, device)
+		r.Add("container_fs_usage_bytes", float64(written.bytes), device)
 	}
-	r.add("container_fs_limit_bytes", system.Blocks*uint64(system.Frsize), device)
-	r.add("container_fs_inodes_total", system.Files, device)
-	r.add("container_fs_inodes_free", system.Ffree, device)
+	r.Add("container_fs_limit_bytes", float64(system.Blocks*uint64(system.Frsize)), device)
+	r.Add("container_fs_inodes_total", float64(system.Files), device)
+	r.Add("container_fs_inodes_free", float64(system.Ffree), device)
 	return nil
 }

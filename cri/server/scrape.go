@@ -1,17 +1,14 @@
 package server
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"kurma.io/stager/launcher/metrics"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -91,42 +88,40 @@ func (t *tally) start(attempt uint32) {
 }
 
 // write writes in the text format of Prometheus.
-func (t *tally) write(out *bytes.Buffer) {
+func (t *tally) write(out *metrics.Text) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	begin(out, "kurma_cri_calls_total", "counter", "Calls of the CRI by method and gRPC code.")
+	out.Begin("kurma_cri_calls_total", metrics.Counter, "Calls of the CRI by method and gRPC code.")
 	order := func(a, b callKind) int { return strings.Compare(a.method+" "+a.code, b.method+" "+b.code) }
 	for _, k := range slices.SortedFunc(maps.Keys(t.calls), order) {
-		fmt.Fprintf(out, "kurma_cri_calls_total{method=%q,code=%q} %d\n", k.method, k.code, t.calls[k])
+		out.Sample("kurma_cri_calls_total", float64(t.calls[k]), "method", k.method, "code", k.code)
 	}
 	const duration = "kurma_cri_call_duration_seconds"
-	begin(out, duration, "histogram", "Durations of calls, but for streams.")
+	out.Begin(duration, metrics.Histogram, "Durations of calls, but for streams.")
 	for _, method := range slices.Sorted(maps.Keys(t.times)) {
-		h, count := t.times[method], uint64(0)
-		for i, bound := range callBounds {
-			count += h.counts[i]
-			fmt.Fprintf(out, "%s_bucket{method=%q,le=\"%g\"} %d\n", duration, method, bound, count)
+		h, count := t.times[method], 0.0
+		bucket := func(i int, bound string) {
+			count += float64(h.counts[i])
+			out.Sample(duration+"_bucket", count, "method", method, "le", bound)
 		}
-		count += h.counts[len(callBounds)]
-		fmt.Fprintf(out, "%s_bucket{method=%q,le=\"+Inf\"} %d\n", duration, method, count)
-		fmt.Fprintf(out, "%s_sum{method=%q} %g\n", duration, method, h.sum.Seconds())
-		fmt.Fprintf(out, "%s_count{method=%q} %d\n", duration, method, count)
+		for i, bound := range callBounds {
+			bucket(i, fmt.Sprint(bound))
+		}
+		bucket(len(callBounds), "+Inf")
+		out.Sample(duration+"_sum", h.sum.Seconds(), "method", method)
+		out.Sample(duration+"_count", count, "method", method)
 	}
-	begin(out, "kurma_cri_pulls_total", "counter", "Pulls of images from registries by result.")
+	out.Begin("kurma_cri_pulls_total", metrics.Counter, "Pulls of images from registries by result.")
 	for _, result := range slices.Sorted(maps.Keys(t.pulls)) {
-		fmt.Fprintf(out, "kurma_cri_pulls_total{result=%q} %d\n", result, t.pulls[result])
+		out.Sample("kurma_cri_pulls_total", float64(t.pulls[result]), "result", result)
 	}
-	begin(out, "kurma_cri_container_restarts_total", "counter", "Starts of containers that had been started before.")
-	fmt.Fprintf(out, "kurma_cri_container_restarts_total %d\n", t.restarts)
-}
-
-// begin writes the lines before a metric's samples.
-func begin(out *bytes.Buffer, name, kind, help string) {
-	fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+	const restarts = "kurma_cri_container_restarts_total"
+	out.Begin(restarts, metrics.Counter, "Starts of containers that had been started before.")
+	out.Sample(restarts, float64(t.restarts))
 }
 
 // writeStates writes how many sandboxes and containers there are now.
-func (s *Server) writeStates(out *bytes.Buffer) error {
+func (s *Server) writeStates(out *metrics.Text) error {
 	pods, err := s.listSandboxes(nil)
 	if err != nil {
 		return err
@@ -142,73 +137,27 @@ func (s *Server) writeStates(out *bytes.Buffer) error {
 	for _, c := range containers {
 		counts[c.GetState().String()]++
 	}
-	write := func(name, prefix string, states map[int32]string) {
+	write := func(name, help, prefix string, states map[int32]string) {
+		out.Begin(name, metrics.Gauge, help)
 		for _, number := range slices.Sorted(maps.Keys(states)) {
 			state := states[number]
-			fmt.Fprintf(out, "%s{state=%q} %d\n", name, strings.ToLower(strings.TrimPrefix(state, prefix)), counts[state])
+			out.Sample(name, float64(counts[state]), "state", strings.ToLower(strings.TrimPrefix(state, prefix)))
 		}
 	}
-	begin(out, "kurma_cri_pods", "gauge", "Pods' sandboxes by state.")
-	write("kurma_cri_pods", "SANDBOX_", runtimeapi.PodSandboxState_name)
-	begin(out, "kurma_cri_containers", "gauge", "Containers by state.")
-	write("kurma_cri_containers", "CONTAINER_", runtimeapi.ContainerState_name)
-	begin(out, "kurma_cri_info", "gauge", "The version of the server.")
-	fmt.Fprintf(out, "kurma_cri_info{version=%q} 1\n", s.version)
+	write("kurma_cri_pods", "Pods' sandboxes by state.", "SANDBOX_", runtimeapi.PodSandboxState_name)
+	write("kurma_cri_containers", "Containers by state.", "CONTAINER_", runtimeapi.ContainerState_name)
+	out.Begin("kurma_cri_info", metrics.Gauge, "The version of the server.")
+	out.Sample("kurma_cri_info", 1, "version", s.version)
 	return nil
 }
 
-// unixPrefix begins a Config.MetricsAddress that is a path.
-const unixPrefix = "unix://"
-
-// checkMetricsAddress returns an error for an address that others than this machine's users could connect to.
-func checkMetricsAddress(address string) error {
-	if path, isPath := strings.CutPrefix(address, unixPrefix); address == "" || isPath && strings.HasPrefix(path, "/") {
-		return nil
-	}
-	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("metricsAddress %q: want 127.0.0.1:PORT, [::1]:PORT or unix:///PATH", address)
-}
-
-// serveMetrics serves /metrics until stop is called, if the configuration has an address. The limits are those of
-// streams: every user of the machine can connect to a loopback address.
+// serveMetrics serves /metrics until stop is called, if the configuration has an address.
 func (s *Server) serveMetrics() (stop func(), err error) {
-	address := s.config.MetricsAddress
-	if address == "" {
+	if s.config.MetricsAddress == "" {
 		return func() {}, nil
 	}
-	var listener net.Listener
-	if path, isPath := strings.CutPrefix(address, unixPrefix); isPath {
-		listener, err = makeSocket(path)
-	} else {
-		listener, err = net.Listen("tcp", address)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
-	clients := &clients{Listener: listener}
-	handler := http.NewServeMux()
-	handler.HandleFunc("GET /metrics", s.scrape)
-	server := &http.Server{
-		Handler: handler, ConnContext: connectionContext, ConnState: clients.follow,
-		ReadTimeout: strangersLimit, WriteTimeout: strangersLimit, MaxHeaderBytes: maxHeader - httpSlop,
-	}
-	go func() { _ = server.Serve(clients) }()
-	return func() { _ = errors.Join(server.Close(), listener.Close()) }, nil
-}
-
-// scrape answers a scrape; one is made at a time.
-func (s *Server) scrape(w http.ResponseWriter, _ *http.Request) {
-	var out bytes.Buffer
-	s.scrapes.Lock()
-	s.tally.write(&out)
-	err := s.writeStates(&out)
-	s.scrapes.Unlock()
-	if err != nil {
-		http.Error(w, oneLine(err), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(out.Bytes()) // a client that has gone
+	return metrics.Serve(s.config.MetricsAddress, func(out *metrics.Text) error {
+		s.tally.write(out)
+		return s.writeStates(out)
+	})
 }

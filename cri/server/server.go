@@ -49,7 +49,6 @@ type Server struct {
 	ends      ends
 	disk      diskUsages
 	tally     tally
-	scrapes   sync.Mutex      // held while one is answered
 	memory    *sources.Memory // of pulls
 	appArmor  sync.Once       // its warning
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends

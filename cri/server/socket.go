@@ -3,8 +3,8 @@ package server
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
+
+	"kurma.io/stager/internal/loopback"
 
 	"github.com/coreos/go-systemd/v22/activation"
 )
@@ -23,22 +23,5 @@ func listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("take socket of systemd: %d sockets are passed, want one Unix socket (ListenStream=)",
 			len(passed))
 	}
-	return makeSocket(path)
-}
-
-// makeSocket makes the socket, in place of one that a killed server has left.
-func makeSocket(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make socket: %w", err)
-	}
-	if connection, err := net.Dial("unix", path); err == nil {
-		connection.Close()
-		return nil, fmt.Errorf("make socket: another server serves %s", path)
-	}
-	_ = os.Remove(path) // Listen reports what is wrong with it
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("make socket: %w", err)
-	}
-	return listener, os.Chmod(path, 0o600)
+	return loopback.Socket(path)
 }

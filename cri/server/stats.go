@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/metrics"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/names"
 
@@ -93,7 +92,7 @@ func (s *Server) containerStats(
 	}
 	used, _ := group.Usage(appGroup(r)) // an app that has just ended uses nothing
 	now := time.Now().UnixNano()
-	written, files := s.written(until, r, pod), filesOf(group, appGroup(r))
+	written, files := s.written(until, r, pod), metrics.FilesOf(group, appGroup(r))
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id: r.ID, Metadata: containerMetadata(r), Labels: r.Labels, Annotations: r.Annotations,
@@ -141,19 +140,19 @@ func value(n uint64, ok bool) *runtimeapi.UInt64Value {
 }
 
 // swapUsage returns nil where the kernel does not count swap.
-func swapUsage(files *groupFiles, now int64) *runtimeapi.SwapUsage {
-	n, ok := files.named("container_memory_swap")
+func swapUsage(files *metrics.GroupFiles, now int64) *runtimeapi.SwapUsage {
+	n, ok := files.Bytes("container_memory_swap")
 	if !ok {
 		return nil
 	}
 	return &runtimeapi.SwapUsage{Timestamp: now, SwapUsageBytes: value(n, ok)}
 }
 
-func memoryUsage(u cgroups.Usage, files *groupFiles, now int64) *runtimeapi.MemoryUsage {
+func memoryUsage(u cgroups.Usage, files *metrics.GroupFiles, now int64) *runtimeapi.MemoryUsage {
 	m := &runtimeapi.MemoryUsage{
-		Timestamp: now, WorkingSetBytes: known(u.Memory), UsageBytes: value(files.named("container_memory_usage_bytes")),
-		RssBytes: value(files.named("container_memory_rss")), PageFaults: value(files.memoryStat("pgfault")),
-		MajorPageFaults: value(files.memoryStat("pgmajfault")),
+		Timestamp: now, WorkingSetBytes: known(u.Memory), UsageBytes: value(files.Bytes("container_memory_usage_bytes")),
+		RssBytes: value(files.Bytes("container_memory_rss")), PageFaults: value(files.MemoryStat("pgfault")),
+		MajorPageFaults: value(files.MemoryStat("pgmajfault")),
 	}
 	if u.MemoryLimit != cgroups.Unknown && u.Memory != cgroups.Unknown {
 		m.AvailableBytes = known(max(0, u.MemoryLimit-u.Memory))
@@ -251,7 +250,7 @@ func (s *Server) sandboxStats(
 	}
 	now := time.Now().UnixNano()
 	stats := &runtimeapi.LinuxPodSandboxStats{
-		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, filesOf(group, ""), now), Containers: containers,
+		Cpu: cpuUsage(used, now), Memory: memoryUsage(used, metrics.FilesOf(group, ""), now), Containers: containers,
 		Process: &runtimeapi.ProcessUsage{
 			Timestamp: now, ProcessCount: &runtimeapi.UInt64Value{Value: uint64(len(pids))},
 		},
@@ -273,15 +272,16 @@ func (s *Server) sandboxStats(
 
 // networkUsage returns the traffic of a sandbox's interfaces, nil without the interface of that name: a container may
 // have removed it, and kubelet accepts no usage without a default interface.
-func networkUsage(all []netInterface, name string, now int64) *runtimeapi.NetworkUsage {
+func networkUsage(all []metrics.Interface, name string, now int64) *runtimeapi.NetworkUsage {
 	usage := &runtimeapi.NetworkUsage{Timestamp: now}
 	for _, i := range all {
-		column := func(n int) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: i.columns[n]} }
+		column := func(n int) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: i.Columns[n]} }
 		one := &runtimeapi.NetworkInterfaceUsage{
-			Name:    i.name,
-			RxBytes: column(rxBytes), RxErrors: column(rxErrors), TxBytes: column(txBytes), TxErrors: column(txErrors),
+			Name:    i.Name,
+			RxBytes: column(metrics.RxBytes), RxErrors: column(metrics.RxErrors),
+			TxBytes: column(metrics.TxBytes), TxErrors: column(metrics.TxErrors),
 		}
-		if i.name == name {
+		if i.Name == name {
 			usage.DefaultInterface = one
 		} else {
 			usage.Interfaces = append(usage.Interfaces, one)
@@ -293,26 +293,8 @@ func networkUsage(all []netInterface, name string, now int64) *runtimeapi.Networ
 	return usage
 }
 
-// netInterface is what an interface has carried: the columns of proc_pid_net(5), dev.
-type netInterface struct {
-	name    string
-	columns []uint64
-}
-
-const (
-	rxBytes  = 0
-	rxErrors = 2
-	txBytes  = 8
-	txErrors = 10
-	columns  = 16
-)
-
-// mostInterfaces is of how many interfaces a sandbox has numbers: a container may make many thousands, whose metrics
-// would not fit into a message.
-const mostInterfaces = 100
-
 // readInterfaces returns the interfaces of a sandbox but its loopback: the default one, and some if there are too many.
-func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
+func readInterfaces(dir string, r records.Sandbox) ([]metrics.Interface, error) {
 	var text []byte
 	err := thread.New(func() (err error) {
 		if err := sandboxes.Enter(dir, r); err != nil {
@@ -324,25 +306,5 @@ func readInterfaces(dir string, r records.Sandbox) ([]netInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read network of sandbox: %w", err)
 	}
-	return parseInterfaces(string(text), sandboxes.Interface(r)), nil
-}
-
-func parseInterfaces(text, kept string) (all []netInterface) {
-	for line := range strings.Lines(text) {
-		name, rest, _ := strings.Cut(line, ":")
-		// A container may name an interface as it likes, but an answer with other text than UTF-8 is not sent.
-		i, fields := netInterface{name: strings.ToValidUTF8(strings.TrimSpace(name), "\uFFFD")}, strings.Fields(rest)
-		if i.name == "lo" || len(fields) < columns { // two lines are titles
-			continue
-		}
-		if len(all) >= mostInterfaces && i.name != kept {
-			continue
-		}
-		for _, field := range fields {
-			n, _ := strconv.ParseUint(field, 10, 64) // the kernel writes numbers
-			i.columns = append(i.columns, n)
-		}
-		all = append(all, i)
-	}
-	return all
+	return metrics.ParseInterfaces(string(text), sandboxes.Interface(r)), nil
 }

@@ -1,14 +1,13 @@
 package server
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/launcher/cgroups"
+	"kurma.io/stager/launcher/metrics"
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 
@@ -20,9 +19,9 @@ import (
 // The default interface is the one by which the sandbox is connected, wherever the kernel lists it. Without it there is
 // no usage: kubelet panics for one without a default interface.
 func TestTheDefaultInterfaceIsTheSandboxes(t *testing.T) {
-	of := func(names ...string) (all []netInterface) {
+	of := func(names ...string) (all []metrics.Interface) {
 		for _, name := range names {
-			all = append(all, netInterface{name, make([]uint64, columns)})
+			all = append(all, metrics.Interface{Name: name, Columns: make([]uint64, 16)})
 		}
 		return all
 	}
@@ -44,17 +43,6 @@ func TestTheDefaultInterfaceIsTheSandboxes(t *testing.T) {
 		if usage != nil && len(usage.Interfaces) != len(test.names)-1 {
 			t.Errorf("%q: %v", test.names, usage.Interfaces)
 		}
-	}
-}
-
-func TestTooManyInterfacesAreNotCounted(t *testing.T) {
-	text := "Inter-| Receive\n face |bytes\n"
-	for i := range 2 * mostInterfaces {
-		text += fmt.Sprintf("  dummy%d:%s\n", i, strings.Repeat(" 1", columns))
-	}
-	all := parseInterfaces(text+"  eth0:"+strings.Repeat(" 2", columns)+"\n", "eth0")
-	if n := len(all); n != mostInterfaces+1 || all[0].name != "dummy0" || all[n-1].name != "eth0" || all[n-1].columns[rxBytes] != 2 {
-		t.Errorf("%d interfaces: %v", n, all)
 	}
 }
 
@@ -93,7 +81,7 @@ func TestSwapOfContainers(t *testing.T) {
 		if want != nil {
 			writeFiles(t, group.Dir(group.Hierarchies[0]), map[string]string{"memory.swap.current": text})
 		}
-		if got := swapUsage(filesOf(group, ""), 1); !proto.Equal(got, want) {
+		if got := swapUsage(metrics.FilesOf(group, ""), 1); !proto.Equal(got, want) {
 			t.Errorf("%q: %v", text, got)
 		}
 	}

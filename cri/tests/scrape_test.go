@@ -7,12 +7,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"kurma.io/stager/tests/dockerregistry"
+	"kurma.io/stager/tests/exposition"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -34,24 +33,9 @@ func (n *node) scrape(network, address string) map[string]float64 {
 	if err != nil || response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		n.Fatalf("%s, %v\n%s", response.Status, err, text)
 	}
-	sample := regexp.MustCompile(`^(([a-z_]+?)(?:_bucket|_sum|_count)?(?:\{[a-z]+="[^"\\]*"(?:,[a-z]+="[^"\\]*")*\})?) ([0-9.e+-]+)$`)
-	samples, of := make(map[string]float64), ""
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if rest, isType := strings.CutPrefix(line, "# TYPE "); isType {
-			of, _, _ = strings.Cut(rest, " ")
-			continue
-		}
-		if strings.HasPrefix(line, "# HELP ") {
-			continue
-		}
-		words := sample.FindStringSubmatch(line)
-		if words == nil || words[2] != of {
-			n.Fatalf("line %q below the type of %q", line, of)
-		}
-		if samples[words[1]], err = strconv.ParseFloat(words[3], 64); err != nil {
-			n.Fatal(err)
-		}
+	samples, err := exposition.Parse(string(text))
+	if err != nil {
+		n.Fatal(err)
 	}
 	return samples
 }

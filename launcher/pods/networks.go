@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"kurma.io/stager/launcher/networks"
+
+	"golang.org/x/sys/unix"
 )
 
 // Files of a pod that is connected to networks.
@@ -43,6 +45,24 @@ func (p *Pod) Connections() []Connection {
 		all = append(all, Connection{a.Network, a.Interface, result})
 	}
 	return all
+}
+
+// Interfaces returns what the interfaces of the pod's network namespace have carried, as proc_pid_net(5) has it in dev.
+func (p *Pod) Interfaces() (string, error) {
+	stager := p.State.Stager
+	fd, err := stager.open()
+	if err != nil {
+		return "", fmt.Errorf("read network of pod %q: %w", p.Plan.Name, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", stager.PID))
+	if err == nil {
+		err = stager.send(fd, 0) // the process is still alive, so the PID was its own all the time
+	}
+	if err != nil {
+		return "", fmt.Errorf("read network of pod %q: %w", p.Plan.Name, err)
+	}
+	return string(text), nil
 }
 
 // connected is what the plugins of a pod's networks have returned.

@@ -46,11 +46,10 @@ func bounds() map[string]string {
 		"netplugins/remote/client.go http.Transport{":  "64 KiB of headers; a connection for each request",
 		"netplugins/remote/config.go json.NewDecoder(": "the configuration in memory, of which plugin.go reads maxConfig",
 
-		// The servers of kurma-cri, for kubelet and for streams.
-		"cri/server/server.go grpc.NewServer(":    "a socket of root's; 16 MiB of a message, 64 KiB of headers, 1,000 calls of a connection",
-		"cri/server/connections.go http.Server{":  "strangersLimit to the first token, maxHeader, maxStrangers connections",
-		"cri/server/scrape.go http.Server{":       "strangersLimit, maxHeader, maxStrangers connections, one answer at a time",
-		"cri/kurma-cri/status.go grpc.NewClient(": "one call of the server on this machine, with its context's limit; 4 MiB of a message",
+		// The servers of kurma-cri, for kubelet and for streams, and of metrics.
+		"cri/server/server.go grpc.NewServer(":       "a socket of root's; 16 MiB of a message, 64 KiB of headers, 1,000 calls of a connection",
+		"internal/loopback/loopback.go http.Server{": "ten seconds, MaxHeader, MaxStrangers connections",
+		"cri/kurma-cri/status.go grpc.NewClient(":    "one call of the server on this machine, with its context's limit; 4 MiB of a message",
 
 		// Texts that are in memory.
 		"launcher/podplan/document.go json.NewDecoder(":      "a text that its caller has read; no more than the user who starts the pod gives",

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"os"
@@ -12,11 +12,11 @@ import (
 func TestTooManyDescriptorsAreNotCounted(t *testing.T) {
 	counted := func() []string {
 		var names []string
-		values := new(readings)
+		values := new(Readings)
 		values.addProcesses([]int{os.Getpid()})
-		for _, m := range values.list {
-			if m.GetValue().GetValue() > 0 {
-				names = append(names, m.GetName())
+		for _, m := range values.Samples {
+			if m.Value > 0 {
+				names = append(names, m.Name)
 			}
 		}
 		return names

@@ -1,17 +1,16 @@
-package server
+package metrics
 
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"kurma.io/stager/launcher/cgroups"
 )
 
-// groupFiles are the files of one cgroup, each of which is read once.
-type groupFiles struct {
+// GroupFiles are the files of one cgroup, each of which is read once.
+type GroupFiles struct {
 	group *cgroups.Group
 	below string
 	read  map[groupFile]map[string]uint64 // the numbers by their keys
@@ -23,34 +22,47 @@ type groupFile struct {
 	v2   bool
 }
 
-// filesOf returns the files of a group, or of one below it.
-func filesOf(group *cgroups.Group, below string) *groupFiles {
-	return &groupFiles{group: group, below: below, read: make(map[groupFile]map[string]uint64)}
+// FilesOf returns the files of a group, or of one below it.
+func FilesOf(group *cgroups.Group, below string) *GroupFiles {
+	return &GroupFiles{group: group, below: below, read: make(map[groupFile]map[string]uint64)}
 }
 
 // number returns a metric's number; false if no file of this machine has it.
-func (f *groupFiles) number(m metric) (uint64, bool) {
+func (f *GroupFiles) number(m Metric) (float64, bool) {
 	if n, ok := f.numbers(m.v1.file, false)[m.v1.key]; ok {
-		return n / max(1, m.v1.unit), true
+		return float64(n) / float64(max(1, m.v1.unit)), true
 	}
 	n, ok := f.numbers(m.v2.file, true)[m.v2.key]
-	return n / max(1, m.v2.unit), ok
+	return float64(n) / float64(max(1, m.v2.unit)), ok
 }
 
-// named is number for the metric of that name.
-func (f *groupFiles) named(name string) (uint64, bool) { return f.number(metricOf(name)) }
-
-func metricOf(name string) metric {
-	return metrics[slices.IndexFunc(metrics, func(m metric) bool { return m.name == name })]
+// Bytes returns the metric of that name, which counts bytes; false if no file of this machine has it.
+func (f *GroupFiles) Bytes(name string) (uint64, bool) {
+	n, ok := f.number(Of(name))
+	return uint64(n), ok
 }
 
-// memoryStat returns a number of memory.stat, of the group and those below it.
-func (f *groupFiles) memoryStat(key string) (uint64, bool) {
-	return f.number(metric{v1: counter{"memory.stat", "total_" + key, 0}, v2: counter{"memory.stat", key, 0}})
+// MemoryStat returns a number of memory.stat, of the group and those below it.
+func (f *GroupFiles) MemoryStat(key string) (uint64, bool) {
+	n, ok := f.number(Metric{v1: counter{"memory.stat", "total_" + key, 0}, v2: counter{"memory.stat", key, 0}})
+	return uint64(n), ok
+}
+
+// Quota returns the CPU quota and its period in microseconds; 0 for no quota.
+func (f *GroupFiles) Quota() (quota, period uint64) {
+	if quota, ok := f.numbers("cpu.cfs_quota_us", false)[""]; ok { // -1 is none
+		return quota, f.numbers("cpu.cfs_period_us", false)[""]
+	}
+	for text, period := range f.numbers("cpu.max", true) { // "QUOTA PERIOD", or "max PERIOD"
+		if quota, err := strconv.ParseUint(text, 10, 64); err == nil {
+			return quota, period
+		}
+	}
+	return 0, 0
 }
 
 // numbers returns the numbers of a file by their keys; none if there is no such file.
-func (f *groupFiles) numbers(name string, v2 bool) map[string]uint64 {
+func (f *GroupFiles) numbers(name string, v2 bool) map[string]uint64 {
 	file := groupFile{name, v2}
 	if _, ok := f.read[file]; !ok && name != "" {
 		f.read[file] = nil

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"os"
@@ -40,20 +40,20 @@ func TestMetricsOfBothVersions(t *testing.T) {
 	core := map[string]string{"cpu.stat": "usage_usec 2500000\n"}
 	for name, tt := range map[string]struct {
 		v2, v1 map[string]string
-		want   map[string]uint64
+		want   map[string]float64
 		faults uint64
 	}{
-		"v1": {nil, v1, map[string]uint64{
-			"container_cpu_usage_seconds_total": 1, "container_cpu_cfs_periods_total": 5, "container_memory_rss": 10,
+		"v1": {nil, v1, map[string]float64{
+			"container_cpu_usage_seconds_total": 1.999999999, "container_cpu_cfs_periods_total": 5, "container_memory_rss": 10,
 		}, 11},
-		"v2": {v2, nil, map[string]uint64{
-			"container_cpu_usage_seconds_total": 2, "container_cpu_cfs_periods_total": 6, "container_memory_rss": 20,
+		"v2": {v2, nil, map[string]float64{
+			"container_cpu_usage_seconds_total": 2.5, "container_cpu_cfs_periods_total": 6, "container_memory_rss": 20,
 			"container_pressure_memory_waiting_seconds_total": 3,
 		}, 21},
-		"hybrid": {core, v1, map[string]uint64{
-			"container_cpu_usage_seconds_total": 1, "container_cpu_cfs_periods_total": 5, "container_memory_rss": 10,
+		"hybrid": {core, v1, map[string]float64{
+			"container_cpu_usage_seconds_total": 1.999999999, "container_cpu_cfs_periods_total": 5, "container_memory_rss": 10,
 		}, 11},
-		"hybrid with memory in v2": {v2, map[string]string{"cpuacct.usage": "1000000000"}, map[string]uint64{
+		"hybrid with memory in v2": {v2, map[string]string{"cpuacct.usage": "1000000000"}, map[string]float64{
 			"container_cpu_usage_seconds_total": 1, "container_cpu_cfs_periods_total": 6, "container_memory_rss": 20,
 			"container_pressure_memory_waiting_seconds_total": 3,
 		}, 21},
@@ -66,16 +66,16 @@ func TestMetricsOfBothVersions(t *testing.T) {
 				writeFiles(t, group.Dir(h), files)
 			}
 		}
-		got := make(map[string]uint64)
-		for _, m := range metrics {
-			if n, ok := filesOf(group, "").number(m); ok {
-				got[m.name] = n
+		got := make(map[string]float64)
+		for _, m := range Table() {
+			if n, ok := FilesOf(group, "").number(m); ok {
+				got[m.Name] = n
 			}
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		if faults, ok := filesOf(group, "").memoryStat("pgfault"); !ok || faults != tt.faults {
+		if faults, ok := FilesOf(group, "").MemoryStat("pgfault"); !ok || faults != tt.faults {
 			t.Errorf("%s: %d page faults, %t", name, faults, ok)
 		}
 	}
@@ -90,13 +90,13 @@ func TestMetricsOfDevices(t *testing.T) {
 			"blkio.throttle.io_serviced_recursive":      "0:1 Read 1\n0:1 Write 2\n",
 			"io.stat":                                   "0:1 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n",
 		})
-		values := new(readings)
-		values.addDevices(filesOf(group, ""))
-		got := make(map[string]uint64)
-		for _, m := range values.list {
-			got[m.Name+" "+strings.Join(m.LabelValues, " ")] = m.Value.Value
+		values := new(Readings)
+		values.addDevices(FilesOf(group, ""))
+		got := make(map[string]float64)
+		for _, m := range values.Samples {
+			got[m.Name+" "+strings.Join(m.Labels, " ")] = m.Value
 		}
-		want := map[string]uint64{
+		want := map[string]float64{
 			"container_fs_reads_bytes_total 0:1": 10, "container_blkio_device_usage_total 0:1 0 1 Read": 10,
 			"container_fs_writes_bytes_total 0:1": 20, "container_blkio_device_usage_total 0:1 0 1 Write": 20,
 			"container_fs_reads_total 0:1": 1, "container_fs_writes_total 0:1": 2,
