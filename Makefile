@@ -84,7 +84,7 @@ GOTEST   := $(GO) test -vet=off -tags '$(TAGS)' -timeout $(PATIENCE)
 # Builds and tests have the same flags, so that each package is compiled once; without paths, also for copies of this folder.
 export GOFLAGS += -trimpath -buildvcs=false
 
-.PHONY: all help build man completions aci images test test-all test-unit test-short test-race test-e2e test-cri test-kubernetes test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
+.PHONY: all help build man completions aci images test test-all test-unit test-short test-race test-e2e test-cri test-kubernetes critest test-examples test-ace test-networks test-follow test-vm test-vm-ci test-arm64 test-aufs test-pacemaker test-service test-upgrade hostile chaos kills inject orphans clauses lint vuln bench demo fuzz clean deps-build deps-netplugins deps-test deps-lint deps-vm deps-arm64 deps-examples deps-bench deps-release release reproducible root FORCE
 
 all: build
 
@@ -183,15 +183,25 @@ KUBERNETES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kurma/kubernetes-$(shell ca
 # The client of kurma-cri that docs/one-machine.md calls.
 CRICTL_VERSION := v1.37.0
 CRICTL ?= $(dir $(KUBERNETES))crictl-$(CRICTL_VERSION)
-test-kubernetes: root deps-build deps-test aci $(KUBERNETES) $(CRICTL)
+# The validation of the CRI.
+CRITEST ?= $(dir $(KUBERNETES))critest-$(CRICTL_VERSION)
+test-kubernetes: root deps-build deps-test aci images $(KUBERNETES) $(CRICTL) $(CRITEST)
 	$(GO) vet -C tests/kubernetes .
-	KUBERNETES='$(abspath $(KUBERNETES))' CRICTL='$(abspath $(CRICTL))' $(BUILT) $(GO) test -C tests/kubernetes -count=1 -v -timeout 60m -run '$(RUN)' .
+	KUBERNETES='$(abspath $(KUBERNETES))' CRICTL='$(abspath $(CRICTL))' CRITEST='$(abspath $(CRITEST))' $(BUILT) $(GO) test -C tests/kubernetes -count=1 -v -timeout 60m -run '$(RUN)' .
 
 $(KUBERNETES):
 	mkdir -p $(@D)
 	CGO_ENABLED=0 nice $(GO) build -C tests/kubernetes -trimpath -o '$(abspath $@).new' \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$(sed -n 's,.*k8s.io/kubernetes v,v,p' tests/kubernetes/go.mod)" ./allinone
 	mv '$@.new' '$@'
+
+critest: root deps-build deps-test aci images $(CRITEST)
+	CRITEST='$(abspath $(CRITEST))' $(BUILT) $(GO) test -C tests/kubernetes -count=1 -v -timeout 60m -run '^TestCRITest$$' .
+
+$(CRITEST):
+	mkdir -p $(@D)
+	cd "$$($(GO) mod download -json sigs.k8s.io/cri-tools@$(CRICTL_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')" && \
+		CGO_ENABLED=0 nice $(GO) test -c -mod=mod -ldflags '-s -w' -o '$(abspath $@)' ./cmd/critest
 
 $(CRICTL):
 	CGO_ENABLED=0 GOBIN='$(abspath $@).new' nice $(GO) install -ldflags '-s -w' sigs.k8s.io/cri-tools/cmd/crictl@$(CRICTL_VERSION)

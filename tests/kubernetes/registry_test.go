@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"runtime"
 	"strings"
 	"time"
@@ -23,44 +24,72 @@ const (
 // serveImages serves the image of busybox, whose commands are hard links, as a registry does.
 func (c *cluster) serveImages() {
 	c.Helper()
-	blobs, tag := make(map[string][]byte), ""
+	r := newImages()
+	r.add(c, "busybox:1", map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"sh"}}, c.layer())
+	r.serve(c)
+}
+
+// images are those of a registry.
+type images struct {
+	blobs map[string][]byte // also manifests, by digest
+	tags  map[string]string // the digests of manifests by NAME:TAG, without the folders of the name
+}
+
+func newImages() *images {
+	return &images{blobs: make(map[string][]byte), tags: make(map[string]string)}
+}
+
+const imageKinds = "application/vnd.oci.image."
+
+// add adds an image, and returns the digest of its manifest.
+func (r *images) add(c *cluster, name string, settings map[string]any, layers ...[]byte) (digest string) {
+	c.Helper()
 	descriptor := func(kind string, data []byte) map[string]any {
 		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
-		blobs[digest] = data
-		return map[string]any{"mediaType": kind, "digest": digest, "size": len(data)}
+		r.blobs[digest] = data
+		return map[string]any{"mediaType": imageKinds + kind, "digest": digest, "size": len(data)}
 	}
-	const kinds = "application/vnd.oci.image."
-	layer := c.layer()
+	var described []any
+	var ids []string
+	for _, layer := range layers {
+		d := descriptor("layer.v1.tar", layer)
+		described, ids = append(described, d), append(ids, d["digest"].(string))
+	}
 	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"sh"}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+		"architecture": runtime.GOARCH, "os": "linux", "config": settings,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
 	})
 	c.must(err)
 	manifest, err := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": kinds + "manifest.v1+json", "config": descriptor(kinds+"config.v1+json", config),
-		"layers": []any{descriptor(kinds+"layer.v1.tar", layer)},
+		"schemaVersion": 2, "mediaType": imageKinds + "manifest.v1+json", "config": descriptor("config.v1+json", config),
+		"layers": described,
 	})
 	c.must(err)
-	tag = descriptor("", manifest)["digest"].(string)
+	r.tags[name] = descriptor("manifest.v1+json", manifest)["digest"].(string)
+	return r.tags[name]
+}
+
+// serve serves the images until the test's end.
+func (r *images) serve(c *cluster) {
+	c.Helper()
 	listener, err := net.Listen("tcp", registry)
 	c.must(err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-		if name == "1" {
-			name = tag
-		}
-		data, ok := blobs[name]
-		switch {
-		case r.URL.Path == "/v2/":
-		case !ok:
-			http.NotFound(w, r)
-		default:
-			if name == tag {
-				w.Header().Set("Content-Type", kinds+"manifest.v1+json")
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		name, digest := path.Split(q.URL.Path)
+		if path.Base(name) == "manifests" {
+			w.Header().Set("Content-Type", imageKinds+"manifest.v1+json")
+			if tagged, ok := r.tags[path.Base(path.Dir(path.Clean(name)))+":"+digest]; ok {
+				digest = tagged
 			}
-			w.Header().Set("Docker-Content-Digest", name)
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+		}
+		data, ok := r.blobs[digest]
+		switch {
+		case q.URL.Path == "/v2/":
+		case !ok:
+			http.NotFound(w, q)
+		default:
+			w.Header().Set("Docker-Content-Digest", digest)
+			http.ServeContent(w, q, "", time.Time{}, bytes.NewReader(data))
 		}
 	})}
 	go func() { _ = server.Serve(listener) }()
