@@ -266,7 +266,7 @@ test-vm-ci: root deps-vm aci images
 test-arm64: root deps-arm64 build
 	VMARCH=arm64 tests/vm/run.sh $(OUT)
 
-test-service: root deps-vm deps-release aci images
+test-service: root deps-vm deps-test deps-release aci images
 	tests/vm/systemd.sh $(OUT)
 
 test-pacemaker: root deps-build deps-test aci

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs in a machine whose PID 1 is systemd: README.md's first pod with the Debian packages in this folder, the pods of docs/pods.md,
-# then a pod as a service, and the server for Kubernetes.
+# Runs in a machine whose PID 1 is systemd, and once more after a reboot. First README.md's first pod with the Debian packages in
+# this folder, and the pods of docs/pods.md; after the reboot the commands that docs/pods.md has for it, then a pod as a service, and
+# the server for Kubernetes.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 trap 'status=$?; [ "$status" = 0 ] || { echo "SERVICE: failed"; journalctl --no-pager -n 60; }' EXIT
@@ -33,20 +34,54 @@ check 'systemd is PID 1' is "$(cat /proc/1/comm)" systemd
 check 'cgroup v2 only' test -e /sys/fs/cgroup/cgroup.controllers
 
 cd /root
-begin=$(cut -d . -f 1 /proc/uptime)
-sh -eux first-pod >/run/first-pod 2>&1 || { cat /run/first-pod; exit 1; }
-echo "README.md's first pod took $(($(cut -d . -f 1 /proc/uptime) - begin)) s"
-sed 's/^/| /' /run/first-pod
-for line in 'signed by' 'first  running' '^hello from hello' '^hello from a command' 'Active: active (running)' 'launcher\[[0-9]*\]: hello from hello'; do
-	check "the first pod prints '$line'" contains /run/first-pod "$line"
-done
-check 'the first pod has ended' is "$(property ActiveState kurma-pod@first.service)" inactive
+if ! [ -e before-reboot ]; then
+	"$PWD/hub/run" >/run/hub 2>&1 & # stands in for Docker Hub
+	begin=$(cut -d . -f 1 /proc/uptime)
+	sh -eux first-pod >/run/first-pod 2>&1 || { cat /run/first-pod; exit 1; }
+	echo "README.md's first pod took $(($(cut -d . -f 1 /proc/uptime) - begin)) s"
+	sed 's/^/| /' /run/first-pod
+	for line in 'signed by' 'first  running' '^hello from hello' '^hello from a command' 'Active: active (running)' ' hello\[[0-9]*\]: hello from hello'; do
+		check "the first pod prints '$line'" contains /run/first-pod "$line"
+	done
+	check 'the first pod has ended' is "$(property ActiveState kurma-pod@first.service)" inactive
 
-sh -eux stack >/run/stack 2>&1 || { cat /run/stack; exit 1; }
-for line in 'page number' 'Active: active (running)' 'with 3 apps can be started'; do
-	check "docs/pods.md prints '$line'" contains /run/stack "$line"
-done
-check 'the stack has ended' is "$(property ActiveState kurma-pod@stack.service)" inactive
+	sh -eux stack >/run/stack 2>&1 || { cat /run/stack; exit 1; }
+	echo "docs/pods.md ended after $(($(cut -d . -f 1 /proc/uptime) - begin)) s"
+	for line in 'page number' 'Active: active (running)' 'with 3 apps can be started' '^visit ' '^you are visitor ' '(1 row)' ' db\[[0-9]*\]: .*database system is ready'; do
+		check "docs/pods.md prints '$line'" contains /run/stack "$line"
+	done
+	check 'the first stack has ended' is "$(property ActiveState kurma-pod@stack.service)" inactive
+	check 'the second stack runs' is "$(property ActiveState kurma-pod@shop.service)" active
+
+	pid=$(launcher status --json shop | sed -n 's/.*"db":{"pid":\([0-9]*\).*/\1/p')
+	kill -KILL "$pid"
+	for n in $(seq 60); do
+		! launcher exec shop db -- psql -U postgres -t -A -c 'SELECT count(*) FROM visits' >/run/visits 2>&1 || break
+		sleep 1
+	done
+	check 'a database that is killed comes back with its data' test "$(cat /run/visits)" -gt 1
+	check 'the service is active as before' is "$(property ActiveState kurma-pod@shop.service)" active
+	cp /run/visits before-reboot
+	sync
+	echo 'SERVICE: reboot'
+	exit
+fi
+sh -eux rebooted >/run/rebooted 2>&1 || { cat /run/rebooted; exit 1; }
+check 'the stack runs after a reboot' contains /run/rebooted '^active$'
+visitors=$(sed -n 's/^you are visitor //p' /run/rebooted)
+check 'it goes on counting' test "$visitors" -gt "$(cat before-reboot)"
+systemctl disable --now kurma-pod@shop.service
+
+launcher run --detach --name made --publish 8093:80 --memory 32m --restart on-failure example.com/hello
+launcher generate made >/dev/null 2>/run/generated
+check 'generate prints the lines of a service' contains /run/generated '^  systemctl enable --now kurma-pod@made.service$'
+sed -n 's/^  //p' /run/generated >/run/lines
+sh -eux /run/lines
+check 'the lines that generate prints start the service' is "$(property ActiveState kurma-pod@made.service)" active
+check 'the service has the options' contains /etc/kurma/pods/made.env '^OPTIONS=--restart on-failure'
+for n in $(seq 60); do ! busybox wget -q -O - http://127.0.0.1:8093 >/run/page || break; sleep 1; done
+check 'the service has the port' contains /run/page hello
+systemctl disable --now kurma-pod@made.service
 
 launcher image import busybox.aci
 
@@ -70,6 +105,10 @@ for n in 1 2 3 4 5 6 7 8 9 10; do
 	sleep 1
 done
 check 'the app writes to the journal' contains /run/journal 'hello from the pod'
+journalctl --no-pager --output cat KURMA_APP=app KURMA_POD=web "KURMA_POD_UUID=$uuid" >/run/journal
+check 'the journal finds the lines by pod, UUID and app' is "$(cat /run/journal)" 'hello from the pod'
+journalctl --no-pager --output cat KURMA_APP=other >/run/journal
+check 'no line is of another app' is "$(cat /run/journal)" ''
 
 check 'systemd executes itself again' systemctl daemon-reexec
 check 'the service is still active' is "$(property ActiveState kurma-pod@web.service)" active
@@ -107,6 +146,14 @@ check 'a pod that cannot start fails the start' fails systemctl start kurma-pod@
 check 'a missing manifest fails the start' fails systemctl start kurma-pod@none.service
 
 systemctl stop kurma-pod@bad.service # which systemd starts again and again
+pod dies 'echo serving; sleep 5; exit 3'
+sed -i 's,"apps": \[,&{"name": "web"\, "image": {"id": "'"$id"'"}\, "app": {"exec": ["/bin/sleep"\, "1000"]\, "user": "0"\, "group": "0"}}\, ,' /etc/kurma/pods/dies.json
+check 'a pod of two apps starts' systemctl start kurma-pod@dies.service
+for n in $(seq 60); do [ "$(property NRestarts kurma-pod@dies.service)" = 0 ] || break; sleep 1; done
+check 'an app that ends for good with a failure ends the service, which starts again' test "$(property NRestarts kurma-pod@dies.service)" -ge 1
+journalctl --no-pager --output cat --unit kurma-pod@dies.service >/run/journal
+check 'the journal has the exit code' contains /run/journal 'code=exited, status=3'
+systemctl stop kurma-pod@dies.service
 dpkg --install kurma-cri_*.deb
 check 'the server is not enabled' is "$(systemctl is-enabled kurma-cri.service)" disabled
 mkdir -p /etc/cni/net.d
@@ -157,7 +204,7 @@ check 'a pod has a stager' stagers
 dpkg --remove kurma-launcher
 check 'the removal stops the pods' is "$(property ActiveState kurma-pod@web.service)" inactive
 check 'no stager of a pod is left' fails stagers
-rm /etc/kurma/pods/*.json
+rm -r /etc/kurma/pods/* /etc/kurma/certs.d
 dpkg --purge kurma-launcher stager
 check 'the purge leaves nothing' test ! -e /var/lib/kurma -a ! -e /etc/kurma
 echo 'SERVICE: passed'

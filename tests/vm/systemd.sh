@@ -2,10 +2,11 @@
 # Usage: tests/vm/systemd.sh OUT
 # Boots a fresh Debian root with systemd as PID 1 in an emulated machine with cgroup v2 only, and runs
 # tests/vm/service.sh in it: the commands of "A first pod" in README.md and of docs/pods.md, word for word, with the Debian
-# packages; then a pod as a service, and the server for Kubernetes. Exits with 0 if all checks passed. It writes its files to OUT/systemd
-# and the console's output to OUT/systemd/console.
+# packages. The machine boots a second time, for the commands after a reboot; then a pod as a service, and the server for
+# Kubernetes. Exits with 0 if all checks passed. It writes its files to OUT/systemd and the console's output of the two
+# boots to OUT/systemd/console.first and OUT/systemd/console.
 #
-# It needs root, the programs in bin/, the stager image in OUT and the busybox image in OUT/images.
+# It needs root, the programs in bin/, the stager image in OUT and the images in OUT/images.
 set -eu
 umask 022
 
@@ -16,8 +17,8 @@ out=$(cd "$1" && pwd)
 vm=$out/systemd
 tree=$vm/tree # of the disk
 
-# How long the machine may take, in seconds.
-patience=${VMPATIENCE:-1200}
+# How long each boot of the machine may take, in seconds.
+patience=${VMPATIENCE:-1800}
 
 die() {
 	echo "vm: $*" >&2
@@ -57,6 +58,10 @@ system() {
 	CGO_ENABLED=0 go build -C "$top" -o "$tree/root/client" ./cri/tests/client
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/README.md" >"$tree/root/first-pod"
 	sed -n '/^```sh\( systemd\)*$/,/^```$/{/^```/!p}' "$top/docs/pods.md" >"$tree/root/stack"
+	sed -n '/^```sh rebooted$/,/^```$/{/^```/!p}' "$top/docs/pods.md" >"$tree/root/rebooted"
+	"$top/tests/docs/registry/make.sh" "$out/images" "$tree/root/hub"
+	mkdir -p "$tree/etc/kurma/certs.d/docker.io"
+	echo '[host."http://127.0.0.1:5000"]' >"$tree/etc/kurma/certs.d/docker.io/hosts.toml"
 	echo vm >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"
 	rm -f "$tree/etc/resolv.conf"
@@ -89,21 +94,28 @@ initrd() {
 	rm -rf "$ram"
 }
 
-boot() {
+disk() {
 	rm -f "$vm/disk"
-	mke2fs -q -t ext4 -O ^has_journal -E root_owner=0:0 -d "$tree" "$vm/disk" 3G
+	mke2fs -q -t ext4 -E root_owner=0:0 -d "$tree" "$vm/disk" 4G
 	rm -rf "$tree"
-	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1024 \
+}
+
+# boot CONSOLE runs the machine until it switches itself off.
+boot() {
+	timeout --foreground "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
 		-nodefaults -no-reboot -display none -serial stdio \
 		-kernel "$vm/kernel/boot/vmlinuz-$release" -initrd "$vm/initrd" \
 		-drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
 		-append "console=ttyS0 quiet loglevel=3 panic=-1 systemd.show_status=0 systemd.mask=getty.target systemd.mask=serial-getty@ttyS0.service systemd.unified_cgroup_hierarchy=1 rw" \
-		</dev/null | sed -u 's,\r,,g' | tee "$vm/console"
+		</dev/null | sed -u 's,\r,,g' | tee "$vm/$1"
 }
 
 debian
 packages
 system
 initrd
-boot
+disk
+boot console.first
+grep -q '^SERVICE: reboot$' "$vm/console.first" || die "the service's test has not come to the reboot within $patience s, see $vm/console.first"
+boot console
 grep -q '^SERVICE: passed$' "$vm/console" || die "the service's test has not passed within $patience s, see $vm/console"
