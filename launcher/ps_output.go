@@ -65,7 +65,7 @@ func stateText(info daemon.PodInfo) string {
 	}
 	switch info.Health {
 	case "":
-	case daemon.HealthStarting: // which may be taken for the pod's state
+	case pods.HealthStarting: // which may be taken for the pod's state
 		text += ", not healthy yet"
 	default:
 		text += ", " + string(info.Health)

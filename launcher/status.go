@@ -68,7 +68,7 @@ func (c *cli) isolators(ctx context.Context, pod *pods.Pod, names []string) erro
 	return c.printJSON(document)
 }
 
-func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error {
+func (c *cli) printStatus(pod *pods.Pod, apps map[string]pods.AppStatus) error {
 	head := []any{"APP", "STATE", "PID", "RESTARTS", "EXIT", "REASON"}
 	checked := false
 	for _, a := range apps {
@@ -91,7 +91,7 @@ func (c *cli) printStatus(pod *pods.Pod, apps map[string]daemon.AppStatus) error
 }
 
 // healthText is the health of an app, and why its latest check has failed.
-func healthText(a daemon.AppStatus) string {
+func healthText(a pods.AppStatus) string {
 	text := cmp.Or(string(a.Health), "-")
 	switch {
 	case a.HealthFailures == 1:
@@ -106,7 +106,7 @@ func healthText(a daemon.AppStatus) string {
 }
 
 // appText is the state of an app.
-func appText(a daemon.AppStatus) string {
+func appText(a pods.AppStatus) string {
 	switch {
 	case a.Restarting:
 		return "restarting"
@@ -121,7 +121,7 @@ func appText(a daemon.AppStatus) string {
 }
 
 // exitText is how an app's latest run has ended, or while it runs the run before.
-func exitText(pod *pods.Pod, a daemon.AppStatus) (code, reason string) {
+func exitText(pod *pods.Pod, a pods.AppStatus) (code, reason string) {
 	switch {
 	case a.Exited && a.Code == nil && pod.Killed():
 		return "?", "ended with the stager"

@@ -26,7 +26,7 @@ type PodInfo struct {
 	// Restarts counts the runs of all apps after the first.
 	Restarts int `json:"restarts,omitempty"`
 	// Health is the worst of the pod's apps that run, "" if none has a health check.
-	Health Health `json:"health,omitempty"`
+	Health pods.Health `json:"health,omitempty"`
 	// Networks are the networks that the pod is connected to, and its addresses there.
 	Networks []pods.Connection `json:"networks,omitempty"`
 	// Labels are the userLabels of the pod's manifest.
@@ -65,12 +65,9 @@ func (d *Daemon) describe(ctx context.Context, pod *pods.Pod) PodInfo {
 	}
 	info := describeRecord(pod)
 	if pod.Ended() {
-		info.Running = new(int)
-		info.Code, info.Reason = pod.Outcome()
 		last, _ := pod.LastStatus() // the states that are known
-		for _, a := range last {
-			info.Restarts += a.Restarts
-		}
+		info.countApps(last)
+		info.Code, info.Reason = pod.Outcome()
 		return info
 	}
 	info.Ports = pod.Plan.Ports
@@ -100,7 +97,7 @@ func describeRecord(pod *pods.Pod) PodInfo {
 }
 
 // countApps sets what the apps' states say about the pod.
-func (i *PodInfo) countApps(apps map[string]AppStatus) {
+func (i *PodInfo) countApps(apps map[string]pods.AppStatus) {
 	i.Running = new(int)
 	for _, a := range apps {
 		if a.PID != 0 {
@@ -115,8 +112,8 @@ func (i *PodInfo) countApps(apps map[string]AppStatus) {
 }
 
 // worse returns the worse of two.
-func worse(a, b Health) Health {
-	order := []Health{"", Healthy, HealthStarting, Unhealthy}
+func worse(a, b pods.Health) pods.Health {
+	order := []pods.Health{"", pods.Healthy, pods.HealthStarting, pods.Unhealthy}
 	if slices.Index(order, a) < slices.Index(order, b) {
 		return b
 	}
@@ -128,7 +125,7 @@ const AnswerTime = 2 * time.Second
 
 // askApps returns the states of a live pod's apps, and false if the stager does not answer in
 // time.
-func (d *Daemon) askApps(ctx context.Context, pod *pods.Pod) (map[string]AppStatus, bool) {
+func (d *Daemon) askApps(ctx context.Context, pod *pods.Pod) (map[string]pods.AppStatus, bool) {
 	if pod.State.Phase != pods.Running && pod.State.Phase != pods.Starting {
 		return nil, false
 	}

@@ -53,7 +53,7 @@ func hasEnded(err error) bool {
 }
 
 // runningApps returns the states of the apps of a pod that must be alive.
-func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]AppStatus, error) {
+func (d *Daemon) runningApps(ctx context.Context, pod *pods.Pod) (map[string]pods.AppStatus, error) {
 	status, err := d.Status(ctx, pod)
 	if err != nil {
 		return nil, err

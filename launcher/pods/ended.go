@@ -28,16 +28,33 @@ func (p *Pod) AppLogs() (*os.File, error) {
 	return logs, err
 }
 
-// AppStatus is how an app of a pod that has ended has ended itself.
+// AppStatus is the state of an app, as the stager's call-in status has it, and the last states of an ended pod's apps.
 type AppStatus struct {
+	PID    int    `json:"pid,omitempty"` // of the main process, on the host; 0 for an app that does not run
 	Exited bool   `json:"exited"`
+	Ending bool   `json:"ending,omitempty"`
 	Code   *int   `json:"exitCode,omitempty"` // nil if it is not known, see Killed
 	Reason string `json:"exitReason,omitempty"`
 
-	Restarts   int    `json:"restarts,omitempty"` // runs after the first
+	Restarting bool   `json:"restarting,omitempty"` // it has ended, and will be started again
+	Restarts   int    `json:"restarts,omitempty"`   // runs after the first
 	LastCode   *int   `json:"lastExitCode,omitempty"`
 	LastReason string `json:"lastExitReason,omitempty"` // of the run before the latest
+
+	Health         Health `json:"health,omitempty"`         // "" without a health check
+	HealthFailures int    `json:"healthFailures,omitempty"` // in a row
+	HealthReason   string `json:"healthReason,omitempty"`   // why the latest check has failed
 }
+
+// Health is what the health checks of an app that runs say.
+type Health string
+
+// The health of an app.
+const (
+	HealthStarting Health = "starting" // no check has succeeded yet
+	Healthy        Health = "healthy"
+	Unhealthy      Health = "unhealthy"
+)
 
 // LastStatus returns the last states of an ended pod's apps, by app name. An app has no Code if it was killed with
 // its stager, or if the stager could not write the states, as on a full disk. The error is why the stager's document
