@@ -127,8 +127,9 @@ release: root deps-release
 reproducible: root deps-release
 	VERSION='$(VERSION)' tools/release/reproducible.sh '$(OUT)/reproducible'
 
+# NAMES are the images of the tests to make, all if there are none.
 images: build
-	tests/images/build.sh $(IMAGES)
+	tests/images/build.sh $(IMAGES) $(NAMES)
 
 examples/vm examples/crun: deps-examples build FORCE
 	$@/build.sh $(OUT)/examples
