@@ -502,9 +502,21 @@ func TestAmbientCapabilities(t *testing.T) {
 	low.image = p.image
 	const script = `nc -l -p 80 </dev/null 2>&1 & until grep -q ':0050 ' /proc/net/tcp*; do kill -0 $! 2>/dev/null || exit 0; done
 		kill $!; grep CapAmb /proc/self/status`
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, bounding, _ := strings.Cut(string(status), "\nCapBnd:\t")
+	var all uint64
+	if _, err := fmt.Sscanf(bounding, "%x", &all); err != nil {
+		t.Fatal(err)
+	}
 	for want, capabilities := range map[string]*runtimeapi.Capability{
 		"nc: bind: Permission denied\n": {AddCapabilities: []string{"NET_BIND_SERVICE"}},
 		"CapAmb:\t0000000000000400\n":   {DropCapabilities: []string{"ALL"}, AddAmbientCapabilities: []string{"NET_BIND_SERVICE"}},
+		fmt.Sprintf("CapAmb:\t%016x\n", all&^(1<<unix.CAP_NET_RAW)): {
+			AddAmbientCapabilities: []string{"ALL"}, DropCapabilities: []string{"NET_RAW"},
+		},
 	} {
 		got := low.do(script, secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.RunAsUser, s.Capabilities = number64(1000), capabilities

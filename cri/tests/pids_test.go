@@ -91,6 +91,40 @@ func (p *pod) checkHolder() {
 	}
 }
 
+// A container of kubectl debug --target reads and writes its target's files by /proc/1/root with the profile sysadmin,
+// which makes it privileged, or with CAP_SYS_ADMIN. Another one does not: its stager, which is root, is among the
+// processes that it sees.
+func TestADebuggerReachesTheFilesOfItsTarget(t *testing.T) {
+	p := newPod(t)
+	target := p.startNew(p.script("echo of the target >/file; exec sleep 4323"))
+	surroundings.Eventually(t, "the target has written its file", func() bool {
+		r, err := p.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: target, Cmd: []string{"cat", "/file"}})
+		return err == nil && string(r.Stdout) == "of the target\n"
+	})
+	for name, test := range map[string]struct {
+		change func(*runtimeapi.LinuxContainerSecurityContext)
+		want   string
+	}{
+		"sysadmin": {func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true }, "of the target\nwritten\n"},
+		"capability": {func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"SYS_ADMIN", "SYS_PTRACE"}}
+		}, "of the target\nwritten\n"},
+		"general": {func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"SYS_PTRACE"}}
+		}, "denied\n"},
+		"legacy": {func(*runtimeapi.LinuxContainerSecurityContext) {}, "denied\n"},
+	} {
+		script := "cd /proc/1/root 2>/dev/null || { echo denied; exit; }; cat file; echo written >" + name + "; cat " + name
+		got := p.do(script, secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+			test.change(s)
+			s.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: target}
+		}))
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // An ephemeral container with a target is among its processes, and ends with them.
 func TestContainerIsInThePIDNamespaceOfAnother(t *testing.T) {
 	p, ctx := newPod(t), t.Context()

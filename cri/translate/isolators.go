@@ -96,9 +96,7 @@ func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 	if slices.ContainsFunc(adds, isAll) {
 		set = slices.Clone(f.Capabilities)
 	}
-	set = slices.DeleteFunc(set, func(have string) bool {
-		return slices.ContainsFunc(c.GetDropCapabilities(), func(name string) bool { return capability(name) == have })
-	})
+	set = undropped(set, c)
 	added, err := named(adds, f)
 	if err != nil {
 		return nil, err
@@ -112,11 +110,21 @@ func capabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 	return []isolator{{"os/linux/capabilities-retain-set", map[string]any{"set": set}}}, nil
 }
 
-// ambientCapabilities returns the isolator of the ambient set.
+// undropped removes the capabilities that are dropped by their names.
+func undropped(set []string, c *runtimeapi.Capability) []string {
+	return slices.DeleteFunc(set, func(have string) bool {
+		return slices.ContainsFunc(c.GetDropCapabilities(), func(name string) bool { return capability(name) == have })
+	})
+}
+
+// ambientCapabilities returns the isolator of the ambient set. As in the other sets, ALL is all but those that are
+// dropped.
 func ambientCapabilities(c *runtimeapi.Capability, f Facts) ([]isolator, error) {
 	set, err := named(c.GetAddAmbientCapabilities(), f)
 	if slices.ContainsFunc(c.GetAddAmbientCapabilities(), isAll) {
-		set = f.Capabilities
+		set = append(undropped(slices.Clone(f.Capabilities), c), set...)
+		slices.Sort(set)
+		set = slices.Compact(set)
 	}
 	if len(set) == 0 || err != nil {
 		return nil, err

@@ -121,6 +121,9 @@ func TestIsolatorsAreWhatIsAskedFor(t *testing.T) {
 		"ambient": {func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"net_admin"}}
 		}, `{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}},{"name":"os/linux/capabilities-ambient-set","value":{"set":["CAP_NET_ADMIN"]}}`},
+		"all ambient but one": {func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
+			s.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"ALL"}, DropCapabilities: []string{"net_admin"}}
+		}, `{"set":["CAP_CHOWN","CAP_KILL"]}},{"name":"os/linux/capabilities-ambient-set","value":{"set":["CAP_CHOWN","CAP_KILL"]}}`},
 		"all ambient": {func(c *runtimeapi.ContainerConfig, s *runtimeapi.LinuxContainerSecurityContext, _ *runtimeapi.LinuxContainerResources) {
 			s.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"ALL"}}
 		}, `"os/linux/capabilities-ambient-set","value":{"set":["CAP_CHOWN","CAP_KILL","CAP_NET_ADMIN"]}`},
