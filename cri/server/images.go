@@ -198,7 +198,15 @@ func (s *Server) RemoveImage(
 	}); err != nil {
 		return nil, err
 	}
+	s.collectImages()
 	return &runtimeapi.RemoveImageResponse{}, nil
+}
+
+// collectImages removes the files of imports and removals that could not remove them, or were killed.
+func (s *Server) collectImages() {
+	if _, err := s.images.Collect(); err != nil {
+		slog.Error("leftovers of images stay", "error", oneLine(err))
+	}
 }
 
 // choose chooses an image that no container uses, and the layers that no other image needs, nor a pull that runs. It

@@ -234,6 +234,41 @@ func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
 	}
 }
 
+// Pulls and removals remove what earlier ones could not.
+func TestLeftoversOfImagesGoWithTheNextCall(t *testing.T) {
+	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
+	config.Fill()
+	s, err := open(t.Context(), config, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(address + "/box:1")
+	if err == nil {
+		err = remote.Write(ref, empty.Image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := &runtimeapi.ImageSpec{Image: ref.String()}
+	pull := func() error {
+		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec})
+		return err
+	}
+	remove := func() error {
+		_, err := s.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec})
+		return err
+	}
+	for i, call := range []func() error{pull, remove} {
+		err := os.MkdirAll(filepath.Join(config.State, "images/.tmp-earlier/rootfs"), 0o700)
+		if err := errors.Join(err, call()); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := filepath.Glob(filepath.Join(config.State, "images/.tmp-*")); left != nil || err != nil {
+			t.Errorf("call %d leaves %q, %v", i, left, err)
+		}
+	}
+}
+
 // A tag that was moved means the other image, and the first keeps its digest.
 func TestIndexMovesTags(t *testing.T) {
 	x := imageindex.Open(filepath.Join(t.TempDir(), "images.json"))

@@ -40,6 +40,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 		Name: pulledName, Memory: s.memory,
 	}
 	id, err := s.pull(ctx, fetcher, ref)
+	s.collectImages()
 	if err != nil {
 		s.tally.pull(pullFailed)
 		return nil, fmt.Errorf("pull %s: %w", text, err)
