@@ -112,6 +112,10 @@ func explanations() []explanation {
 			"the machine's CNI plugins firewall and portmap report success although their iptables has failed",
 		},
 		{
+			regexp.MustCompile("^cri-Remove[^/]*/server/unlinkat/"), regexp.MustCompile("^left: file cri/pods/[^/ ]* drwx------ 0$"),
+			"the disk refuses to remove an empty folder, which the server's next start removes",
+		},
+		{
 			regexp.MustCompile("^net-[^/]*/plugin/"), regexp.MustCompile("^left: rule chain masq_checks {"),
 			"setup chooses nftables if its trial of iptables fails; CNI's table without pods stays, as a bridge does",
 		},

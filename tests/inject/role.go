@@ -52,17 +52,19 @@ func roleOf(tid uint32) role {
 	return plugin
 }
 
-// stagerRole tells the roles of the stager's program by the process's PID namespaces.
+// stagerRole tells the roles of the stager's program by the process's PID namespaces: a child may be process 1 of its own
+// below the pod's.
 func stagerRole(tid uint32, argv []string) role {
 	if slices.Contains(names.CallIns(), filepath.Base(argv[0])) {
 		return callIn
 	}
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	numbers := field(string(status), "NStgid")
-	switch own, _ := os.ReadFile("/proc/self/status"); {
-	case len(numbers) == len(field(string(own), "NStgid")):
+	own, _ := os.ReadFile("/proc/self/status")
+	switch deeper := len(numbers) - len(field(string(own), "NStgid")); {
+	case deeper == 0:
 		return supervisor
-	case numbers[len(numbers)-1] == "1":
+	case deeper == 1 && numbers[len(numbers)-1] == "1":
 		return podInit
 	}
 	return child
