@@ -22,11 +22,15 @@ type document struct {
 // readDocument decodes a pod manifest and finds the images of its apps. File is the manifest's path. unknown comes
 // with an error, too.
 func (p *Planner) readDocument(file string, text []byte) (d document, err error) {
-	d.unknown = unknownKeys(text, podKeys())
+	tree, err := parse(text)
+	if err != nil {
+		tree = nil // DecodePod has the error
+	}
+	d.unknown = findUnknown(nil, tree, podKeys())
 	if !utf8.Valid(text) { // JSON's decoder would put other characters into its paths
 		return d, fmt.Errorf("read pod manifest %s: not UTF-8", file)
 	}
-	if text, err = p.withOwnForms(text); err == nil {
+	if text, err = p.withOwnForms(text, tree); err == nil {
 		d.pod, err = manifest.DecodePod(text)
 	}
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 )
 
 // withOwnForms returns the text of a pod manifest in which appc's types understand what else the launcher does: named
-// volumes, and references to images.
-func (p *Planner) withOwnForms(text []byte) ([]byte, error) {
-	pod, isObject := objectOf(text)
+// volumes, and references to images. Tree is the text's value, which withOwnForms changes; nil for a text that is none.
+func (p *Planner) withOwnForms(text []byte, tree any) ([]byte, error) {
+	pod, isObject := tree.(map[string]any)
 	if !isObject {
 		return text, nil // DecodePod has the error
 	}
