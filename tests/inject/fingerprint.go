@@ -37,11 +37,12 @@ func (w *world) left(before []string) []string {
 	return changes
 }
 
-// differences lists the lines that only one of two sorted lists has.
+// differences lists the lines that only one of two sorted lists has, but for processes that have gone: they may have been
+// ending.
 func differences(before, after []string) []string {
 	var all []string
 	for _, line := range before {
-		if _, found := slices.BinarySearch(after, line); !found {
+		if _, found := slices.BinarySearch(after, line); !found && !strings.HasPrefix(line, "process ") {
 			all = append(all, "gone: "+line)
 		}
 	}
