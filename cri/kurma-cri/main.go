@@ -5,8 +5,7 @@
 //	kurma-cri [--config FILE] status      prints whether the server is ready to run pods
 //	kurma-cri [--config FILE] remove-all  removes all pods of the node; the server must not run
 //	kurma-cri --version                   prints the version
-//	kurma-cri monitor FOLDER              watches one container's pod; the server starts it
-//	kurma-cri start WORD...               becomes a stager; the monitor starts it
+//	kurma-cri monitor FOLDER              watches the pod of a network plugin; the server starts it
 //	kurma-cri hold-pids                   is process 1 of a sandbox's PID namespace; the server starts it
 //	kurma-cri hold                        is the main process of a network plugin's container
 package main
@@ -23,7 +22,6 @@ import (
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/server"
 	"kurma.io/stager/internal/version"
-	"kurma.io/stager/launcher/pods"
 )
 
 func main() {
@@ -36,9 +34,6 @@ func main() {
 func run(args []string) error {
 	if len(args) == 1 && args[0] == sandboxes.HoldPIDsCommand {
 		return sandboxes.Hold(os.Stdin, os.Stdout)
-	}
-	if len(args) > 1 && args[0] == server.StartCommand {
-		return pods.Exec(args[1:])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

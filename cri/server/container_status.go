@@ -51,7 +51,7 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 	switch {
 	case pod.Damage != nil:
 		return lost(r, pod.Damage.Error()), nil
-	case pod.Ended() && pod.State.Stager.PID == 0:
+	case pod.Ended() && r.Started.IsZero():
 		return notStarted(r, serverKilled), nil
 	}
 	return lifeOfPod(r, pod), nil

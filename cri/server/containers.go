@@ -15,7 +15,6 @@ import (
 	"kurma.io/stager/cri/records"
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/crilog"
-	"kurma.io/stager/internal/thread"
 	"kurma.io/stager/launcher/daemon"
 	"kurma.io/stager/launcher/jsonfile"
 	"kurma.io/stager/launcher/pods"
@@ -70,7 +69,7 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 	if err != nil {
 		return err
 	}
-	defer pids.Close() // which the monitor opens again by its path
+	defer pids.Close() // which the start opens again by its path
 	launch, err := s.launch(ctx, sandbox, *r, pids)
 	if err != nil {
 		return err
@@ -80,9 +79,13 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 	if err := errors.Join(s.records.WriteContainer(*r), limitBeforeStart(launch.Pod(), *r)); err != nil {
 		return err
 	}
-	if err := launch.Start(ctx); err != nil {
+	attendant, err := launch.StartUnattended(ctx, func() error {
+		return sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox)
+	})
+	if err != nil {
 		return err
 	}
+	go s.attend(attendant, r.ID)
 	if err = limitStarted(launch.Pod(), *r); err == nil {
 		r.Started = time.Now() // see findStrayPods
 		err = s.records.WriteContainer(*r)
@@ -98,7 +101,14 @@ func (s *Server) killStarted(ctx context.Context, pod *pods.Pod) error {
 	return s.pods.End(context.WithoutCancel(ctx), pod)
 }
 
-// launch makes the container's pod, with a monitor in the sandbox's namespaces. The file pids is that of pidNamespace.
+// attend waits for the end of a container's pod, and takes the pod down, unless this server ends before.
+func (s *Server) attend(a *pods.Attendant, id string) {
+	if err := a.Attend(s.ending); err != nil {
+		slog.Error("the pod of a container is not taken down", "container", id, "error", oneLine(err))
+	}
+}
+
+// launch makes the container's pod. The file pids is that of pidNamespace.
 func (s *Server) launch(
 	ctx context.Context, sandbox records.Sandbox, r records.Container, pids *os.File,
 ) (launch *daemon.Launch, err error) {
@@ -114,13 +124,7 @@ func (s *Server) launch(
 	if pids != nil {
 		options.PIDNamespace = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pids.Fd())
 	}
-	err = thread.New(func() error {
-		if err := sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox); err != nil {
-			return err
-		}
-		launch, _, err = d.Create(ctx, options)
-		return err
-	})
+	launch, _, err = d.Create(ctx, options)
 	return launch, err
 }
 

@@ -238,16 +238,13 @@ func (s *Server) validate(ctx context.Context, r records.Container, pod records.
 
 // openDaemon opens the launcher's library with the configuration of the pod's stager.
 func (s *Server) openDaemon(pod records.Pod) (*daemon.Daemon, error) {
-	programs := daemon.Programs{
-		Monitor: monitor(), Starter: []string{runtimeName, StartCommand},
-	}
-	return daemon.Open(s.config.daemon(pod.StagerConfig), daemon.Options{Programs: programs})
+	return daemon.Open(s.config.daemon(pod.StagerConfig), daemon.Options{})
 }
 
 func podOptions(r records.Container, pod records.Pod, cgroup string) daemon.PodOptions {
 	options := podplan.Options{Name: r.ID, HostVolumes: podplan.HostVolumes(r.HostVolumes)}
 	return daemon.PodOptions{
-		Manifest: pod.Manifest, File: r.Name + ".json", Options: options, CgroupParent: cgroup, Detached: true,
+		Manifest: pod.Manifest, File: r.Name + ".json", Options: options, CgroupParent: cgroup,
 		ChangingLimits: true, // by kubelet, with a pod's resize
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"kurma.io/stager/cri/imageindex"
@@ -44,6 +45,28 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	l.pods, errs[2] = s.endStrayPods(ctx)
 	logLeft(errors.Join(append(errs[:], damaged, s.records.RemoveStray())...))
 	return l
+}
+
+// attendAll attends the containers that run on from an earlier server, and takes down the pods of those that have ended
+// since.
+func (s *Server) attendAll() {
+	all, err := s.pods.List()
+	var ended sync.WaitGroup
+	for _, pod := range all {
+		a, adoptErr := s.pods.Adopt(pod)
+		err = errors.Join(err, adoptErr)
+		switch {
+		case a == nil:
+		case pod.Ended():
+			ended.Go(func() { s.attend(a, pod.Plan.Name) })
+		default:
+			go s.attend(a, pod.Plan.Name)
+		}
+	}
+	ended.Wait()
+	if err != nil {
+		slog.Error("containers of an earlier server are not attended", "error", oneLine(err))
+	}
 }
 
 // endStrayPods kills and removes the pods of findStrayPods that have not ended or are damaged, and returns the others.

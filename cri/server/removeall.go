@@ -23,6 +23,7 @@ func RemoveAll(ctx context.Context, config Config, version string) error {
 	if err != nil {
 		return err
 	}
+	s.attendAll()
 	limited, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	s.removeLeftovers(limited, s.findLeftovers(limited))

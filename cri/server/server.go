@@ -54,14 +54,12 @@ type Server struct {
 	ending    context.Context //nolint:containedctx // ends the streams when the server ends
 }
 
-// MonitorCommand is the first argument of the process that watches a container's pod; the pod's folder follows.
+// MonitorCommand is the first argument of the process that watches the pod of a network plugin; the pod's folder
+// follows.
 const MonitorCommand = "monitor"
 
 // HoldCommand is the argument of the main process of a network plugin's container, which waits until it is stopped.
 const HoldCommand = "hold"
-
-// StartCommand is the first argument of the process that becomes a stager, pods.Exec.
-const StartCommand = "start"
 
 // Monitor is the main function of the process of MonitorCommand, for the pod in that folder.
 func Monitor(ctx context.Context, dir string) error {
@@ -84,6 +82,7 @@ func Run(ctx context.Context, config Config, version string) error {
 	if err := s.obtainStager(ctx); err != nil {
 		slog.Error("no container can be started", "error", err) // the status has it as well
 	}
+	s.attendAll()
 	left := s.findLeftovers(ctx)
 	stopStreams, err := s.serveStreams()
 	if err != nil {

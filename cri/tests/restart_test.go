@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	"kurma.io/stager/tests/surroundings"
+
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -53,6 +56,36 @@ func TestKilledServerFindsEverythingAgain(t *testing.T) {
 	}
 	if image, err := p.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: p.image}}); err != nil || image.Image == nil {
 		t.Errorf("image: %v, %v", image, err)
+	}
+}
+
+// The next server finds how containers have ended while none ran: an app whose stager has gone on to its end has its own
+// exit code.
+func TestContainersEndWhileNoServerRuns(t *testing.T) {
+	p := newPod(t)
+	asked := p.startNew(p.script("trap 'exit 4' TERM; while :; do sleep 0.1; done"))
+	killed := p.startNew(p.script("sleep 1000"))
+	signals := map[int]unix.Signal{p.stagerOf(asked): unix.SIGTERM, p.stagerOf(killed): unix.SIGKILL}
+	p.kill()
+	for stager, signal := range signals {
+		pidfd, err := unix.PidfdOpen(stager, 0)
+		if err == nil {
+			err = unix.PidfdSendSignal(pidfd, signal, nil, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(pidfd)
+		ended := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(ended, int(surroundings.Patience.Milliseconds())); n != 1 {
+			t.Fatalf("the stager goes on after %s: %v", signal, err)
+		}
+	}
+	p.start()
+	for id, code := range map[string]int32{asked: 4, killed: 137} {
+		if s := p.awaitExit(id); s.ExitCode != code || s.FinishedAt <= s.StartedAt {
+			t.Errorf("%v, want exit code %d", s, code)
+		}
 	}
 }
 

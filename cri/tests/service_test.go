@@ -1,12 +1,15 @@
 package tests
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"kurma.io/stager/launcher/jsonfile"
+	"kurma.io/stager/launcher/pods"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -48,15 +51,9 @@ func TestServerTakesTheSocketOfSystemd(t *testing.T) {
 	if s := p.status(id); s.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("after the restart: %v", s)
 	}
-	monitors := p.processes()
-	if len(monitors) == 0 {
-		t.Error("no monitor runs")
-	}
-	for pid, line := range monitors {
-		environ, err := os.ReadFile("/proc/" + pid + "/environ")
-		if err == nil && strings.Contains(string(environ), "LISTEN_FDS") {
-			t.Errorf("process %s (%s) has the environment %q", pid, line, environ)
-		}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.stagerOf(id)))
+	if err != nil || strings.Contains(string(environ), "LISTEN_FDS") {
+		t.Errorf("the stager has the environment %q, %v", environ, err)
 	}
 	if _, err := p.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 60}); err != nil {
 		t.Error(err)
@@ -66,21 +63,14 @@ func TestServerTakesTheSocketOfSystemd(t *testing.T) {
 	}
 }
 
-// processes returns the command lines of the node's monitors by their PIDs.
-func (n *node) processes() map[string]string {
+// stagerOf returns the process of a container's stager.
+func (n *node) stagerOf(id string) int {
 	n.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
+	var state pods.State
+	if err := jsonfile.Read(n.path("state/pods/"+n.podOf(id)+"/state.json"), &state); err != nil {
 		n.Fatal(err)
 	}
-	found := make(map[string]string)
-	for _, file := range all {
-		line, _ := os.ReadFile(file) // the process may have ended
-		if strings.Contains(string(line), n.path("state")) {
-			found[filepath.Base(filepath.Dir(file))] = strings.ReplaceAll(string(line), "\x00", " ")
-		}
-	}
-	return found
+	return state.Stager.PID
 }
 
 // Sockets that the server cannot use are refused.

@@ -48,20 +48,19 @@ type PodOptions struct {
 	// it the pod's cgroup has the lowest of them from its start, so that an app that reaches it does not have the stager
 	// killed.
 	ChangingLimits bool
-	// PIDNamespace is the file of a PID namespace in which the stager is started; "" for this process's own. The pod's
-	// monitor opens it in Start, so it names the same namespace until then, as /proc/PID/fd/N of this process does. The
-	// pod's apps are in the namespace if the pod asks for the host's.
+	// PIDNamespace is the file of a PID namespace in which StartUnattended starts the stager; "" for this process's own.
+	// The pod's apps are in the namespace if the pod asks for the host's.
 	PIDNamespace string
 	// Detached has the pod watched by a process of its own, so that the pod outlives this process.
 	Detached bool
 }
 
-// Launch is a pod that has been made and not been started. Its images cannot be removed. The caller calls Start or
-// Run, according to PodOptions.Detached, and Close in any case.
+// Launch is a pod that has been made and not been started. Its images cannot be removed. The caller calls Start if the
+// pod is PodOptions.Detached, otherwise Run or StartUnattended, and Close in any case.
 type Launch struct {
 	pod     *pods.Keeper
 	monitor *pods.Monitor // of a pod that is detached
-	begun   bool          // Start or Run has the pod, or Close has deleted it
+	begun   bool          // Start, Run or StartUnattended has the pod, or Close has deleted it
 }
 
 // Pod returns the pod's record as it is now. While Run works, only its function up may call it.
@@ -114,6 +113,13 @@ func (l *Launch) Start(ctx context.Context) error {
 func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
 	l.begun = true
 	return l.pod.Run(ctx, true, up)
+}
+
+// StartUnattended starts the pod without a monitor, and returns when all of its apps have been started, see
+// pods.Keeper.StartUnattended.
+func (l *Launch) StartUnattended(ctx context.Context, enter func() error) (*pods.Attendant, error) {
+	l.begun = true
+	return l.pod.StartUnattended(ctx, enter)
 }
 
 // Close deletes a pod that was not started, and ends its monitor. It may be called again. The error says that such a
@@ -182,9 +188,7 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, got obtained, uu
 		if !o.InService {
 			plan.CgroupParent = o.CgroupParent
 		}
-		if plan.PIDNamespace = o.PIDNamespace; o.PIDNamespace != "" {
-			plan.Starter = d.programs.Starter
-		}
+		plan.PIDNamespace = o.PIDNamespace
 		pod, err := store.Create(ctx, plan)
 		if err == nil { // no removal of a volume overlooks the pod from now on
 			if err := d.makeVolumes(ctx, plan); err != nil {

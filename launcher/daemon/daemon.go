@@ -25,8 +25,7 @@ type Daemon struct {
 }
 
 // Programs are the command lines with which a daemon starts processes that outlive a call. Pods that are started
-// detached, networks, and pods in another PID namespace need them; all must be programs of the machine that stay where
-// they are.
+// detached, and networks, need them; all must be programs of the machine that stay where they are.
 type Programs struct {
 	// Monitor is this program's own command line, with its name as the first word, for a process that calls Daemon.Monitor
 	// with the word that is added to it. The daemon executes the program again, in the host's root folder.
@@ -34,9 +33,6 @@ type Programs struct {
 	// Hold is the path of a program, linked statically, that waits until it is stopped if its argument is "hold". It is
 	// the main process of a network's container. With "" no pod is connected to networks.
 	Hold string
-	// Starter is this program's own command line, as Monitor, for a process that calls pods.Exec with the words that are
-	// added to it: PodOptions.PIDNamespace needs it.
-	Starter []string
 }
 
 // Options is what a daemon needs beside its configuration.

@@ -86,14 +86,15 @@ func (e *appEvents) up() {
 	e.pod.record(events.Event{Action: events.Ready})
 }
 
-// finish records the rest.
-func (e *appEvents) finish() {
+// finish records the rest, and returns what StartError has as NotExecuted.
+func (e *appEvents) finish() (notExecuted int) {
 	close(e.stop)
 	e.ended.Wait()
 	e.catchUp()
 	if e.lines != nil {
 		_ = e.lines.Close()
 	}
+	return e.notExecuted
 }
 
 // catchUp records all that the stager has reported so far.

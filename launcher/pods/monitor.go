@@ -1,21 +1,16 @@
 package pods
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"kurma.io/stager/internal/rmtree"
 	"kurma.io/stager/launcher/cgroups"
-	"kurma.io/stager/launcher/events"
 	"kurma.io/stager/names"
 )
 
@@ -38,13 +33,7 @@ func (k *Keeper) Run(ctx context.Context, keep bool, ready func() error) (Exit, 
 		apps.up()
 		return ready()
 	})
-	apps.finish()
-	if failed := (*StartError)(nil); errors.As(err, &failed) {
-		failed.NotExecuted = apps.notExecuted
-	}
-	if err != nil {
-		err = fmt.Errorf("launch pod %q: %w", k.Plan.Name, err)
-	}
+	err = k.failed(apps.finish(), err)
 	end := deletePod
 	if (keep || k.held()) && err == nil {
 		end = keepLogs
@@ -57,68 +46,17 @@ func (k *Keeper) run(ctx context.Context, group *cgroups.Group, ready func() err
 	if err != nil {
 		return Exit{}, err
 	}
-	k.State.Monitor, k.State.MissingCgroups = self, group.Missing()
-	if err := errors.Join(k.save(), k.enterMonitorCgroup()); err != nil {
-		return Exit{}, err
+	k.State.Monitor = self
+	s, exit, err := k.bringUp(ctx, group, ready)
+	if s == nil {
+		return exit, err
 	}
-	s, err := k.launch(ctx, group)
-	if err != nil {
-		return Exit{}, err
-	}
-	k.State.Stager = s.id
-	k.record(events.Event{Action: events.Started})
-	if err := k.save(); err != nil {
-		return k.stop(s, group, err)
-	}
-	return k.watch(ctx, s, group, ready)
-}
-
-// watch stays with a stager that has been started, until it has ended.
-func (k *Keeper) watch(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
 	select {
-	case <-ctx.Done():
-		return k.stop(s, group, context.Cause(ctx))
 	case exit := <-s.exited:
-		return k.endedEarly(exit, group, ready)
-	case err := <-s.ready:
-		if err != nil {
-			return k.stop(s, group, fmt.Errorf("wait for the stager to be ready: %w", err))
-		}
+		return k.findOOM(exit, group), nil
+	case <-ctx.Done():
+		return k.stop(s, group, nil)
 	}
-	// A stager that ends also closes the descriptor.
-	ended, err := s.id.ended()
-	if err != nil {
-		return k.stop(s, group, fmt.Errorf("look whether the stager is ready: %w", err))
-	}
-	if ended {
-		exit := <-s.exited
-		return k.endedEarly(exit, group, ready)
-	}
-	return k.stay(ctx, s, group, ready)
-}
-
-// launch makes what the stager needs, while the networks' plugins connect the pod, and starts the stager when they
-// are done.
-func (k *Keeper) launch(ctx context.Context, group *cgroups.Group) (*stager, error) {
-	results, err := k.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !k.rooted {
-		err = k.makeFiles()
-	}
-	if err := errors.Join(err, k.makeCgroup(group)); err != nil {
-		return nil, errors.Join(err, (<-results).err)
-	}
-	connected := make(chan error, 1)
-	go func() {
-		r := <-results
-		if r.err == nil {
-			r.err = errors.Join(k.useNameServers(r.results), k.joinHosts())
-		}
-		connected <- r.err
-	}()
-	return k.startStager(group, connected)
 }
 
 // monitorSuffix is what the name of the monitor's cgroup has after that of the pod's.
@@ -158,26 +96,6 @@ func (k *Keeper) removeMonitorCgroup() error {
 	return group.Remove()
 }
 
-// stay waits until a pod that is up has ended. A pod whose start was given up meanwhile counts as not started.
-func (k *Keeper) stay(ctx context.Context, s *stager, group *cgroups.Group, ready func() error) (Exit, error) {
-	if ctx.Err() != nil {
-		return k.stop(s, group, context.Cause(ctx))
-	}
-	k.State.Phase = Running
-	if err := k.save(); err != nil {
-		return k.stop(s, group, err)
-	}
-	if err := ready(); err != nil {
-		return k.stop(s, group, err)
-	}
-	select {
-	case exit := <-s.exited:
-		return k.findOOM(exit, group), nil
-	case <-ctx.Done():
-		return k.stop(s, group, nil)
-	}
-}
-
 // stop stops a pod as Kurma does: it sends SIGTERM to the stager, and SIGKILL to all processes of the pod if the stager
 // does not end in time or cannot be signalled. It returns why beside its own errors.
 func (k *Keeper) stop(s *stager, group *cgroups.Group, why error) (Exit, error) {
@@ -198,33 +116,6 @@ func (k *Keeper) stop(s *stager, group *cgroups.Group, why error) (Exit, error) 
 	return exit, errors.Join(why, err)
 }
 
-// endedEarly handles a stager that ended before this process saw it ready. It returns
-// an error with the last line that this stager has logged. The exit status of a start that fails is
-// 1, and such a stager leaves no last status: otherwise the pod was up for a moment, and ready is
-// called.
-func (k *Keeper) endedEarly(exit Exit, group *cgroups.Group, ready func() error) (Exit, error) {
-	exit = k.findOOM(exit, group)
-	if exit.Signal == "" && (exit.Code != 1 || k.hasLastStatus()) {
-		return exit, ready()
-	}
-	how := fmt.Sprintf("exit status %d", exit.Code)
-	if exit.Signal != "" {
-		how = exit.Signal
-	}
-	if exit.OOMKilled {
-		how = outOfMemory
-	}
-	words := lastLine(k.LogPath(), k.logBegin)
-	if words == "" {
-		words = "nothing was logged"
-	}
-	err := fmt.Errorf("the stager ended before the pod was up (%s): %s", how, words)
-	if k.LastLines == nil {
-		return exit, err
-	}
-	return exit, &StartError{Err: err, Output: k.LastLines(&k.Pod)}
-}
-
 // outOfMemory says why the kernel has killed a stager.
 const outOfMemory = "the kernel killed it because memory was used up"
 
@@ -238,58 +129,6 @@ func (k *Keeper) findOOM(exit Exit, group *cgroups.Group) Exit {
 	exit = killed()
 	exit.OOMKilled = true
 	return exit
-}
-
-// StartError is the error of a pod that did not start.
-type StartError struct {
-	Err    error
-	Output []AppOutput // nil for nothing
-	// NotExecuted is 127 if an app's program is missing, 126 if it cannot be executed, and 0 for any other error.
-	NotExecuted int
-}
-
-// AppOutput is what an app has written last.
-type AppOutput struct {
-	App   string   `json:"app"`
-	Lines []string `json:"lines"`
-}
-
-func (e *StartError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error without the output.
-func (e *StartError) Unwrap() error { return e.Err }
-
-// maxWords is how much of the last line of a stager's log is shown, in bytes.
-const maxWords = 1 << 10
-
-// lastLine returns the last line of the file from begin on that is not blank, or the beginning of a long line.
-func lastLine(path string, begin int64) string {
-	file, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	if _, err := file.Seek(begin, io.SeekStart); err != nil {
-		return ""
-	}
-	in := bufio.NewReaderSize(file, maxWords)
-	last := ""
-	for {
-		line, more, err := in.ReadLine()
-		if err != nil {
-			return last
-		}
-		text := string(bytes.TrimSpace(line))
-		if more {
-			text = strings.ToValidUTF8(text, "") + "…"
-		}
-		for more && err == nil {
-			_, more, err = in.ReadLine()
-		}
-		if text != "" {
-			last = text
-		}
-	}
 }
 
 // ending is how a pod is taken down.

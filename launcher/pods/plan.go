@@ -67,12 +67,9 @@ type Plan struct {
 	// does not get them.
 	ChangingLimits bool `json:"changingLimits,omitempty"`
 
-	// PIDNamespace is the file of a PID namespace in which the stager is started, such as /proc/PID/ns/pid; "" for this
-	// process's own. The pod's apps are in it if the pod asks for the host's.
+	// PIDNamespace is the file of a PID namespace in which StartUnattended starts the stager, such as /proc/PID/ns/pid;
+	// "" for this process's own. The pod's apps are in it if the pod asks for the host's.
 	PIDNamespace string `json:"pidNamespace,omitempty"`
-	// Starter is the beginning of the arguments by which the monitor's program calls Exec, for a stager in a PID
-	// namespace.
-	Starter []string `json:"starter,omitempty"`
 
 	// VolumesOf is the UUID of the pod whose empty volumes this pod takes, see Store.MoveVolumes; "" for none.
 	VolumesOf string `json:"volumesOf,omitempty"`
@@ -142,7 +139,7 @@ type Environment struct {
 //	    └→ (gone), the pod was not up
 //
 // A pod with Remove in its plan is gone instead of Exited. Any of the first three becomes Dead
-// when its monitor is killed.
+// when its monitor is killed; an unattended one when its stager has ended and nobody attends it.
 type Phase string
 
 // The phases.
@@ -159,10 +156,13 @@ const (
 type State struct {
 	Phase   Phase     `json:"phase"`
 	Created time.Time `json:"created"`
-	Monitor Process   `json:"monitor"`
+	Monitor Process   `json:"monitor"` // none if the pod is Unattended
 	Stager  Process   `json:"stager"`
 	Exit    *Exit     `json:"exit,omitempty"` // nil until the stager has ended, before the pod has become Exited
 	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited
+
+	// Unattended says that the pod was started without a monitor, see StartUnattended.
+	Unattended bool `json:"unattended,omitempty"`
 
 	// DisconnectError is why the last attempt to disconnect a pod that has ended from its networks
 	// failed, in one line; "" if the pod is disconnected.

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -150,4 +151,26 @@ func (p Process) send(pidfd int, sig syscall.Signal) error {
 		return fmt.Errorf("signal process %d: %w", p.PID, os.NewSyscallError("pidfd_send_signal", err))
 	}
 	return nil
+}
+
+// awaitEnd waits until the process of a pidfd has ended, without a thread, and closes the pidfd.
+func awaitEnd(pidfd int) error {
+	if err := unix.SetNonblock(pidfd, true); err != nil {
+		return errors.Join(os.NewSyscallError("fcntl", err), unix.Close(pidfd))
+	}
+	file := os.NewFile(uintptr(pidfd), "pidfd")
+	defer file.Close()
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = conn.Read(func(fd uintptr) (done bool) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		if err != nil && err != unix.EINTR {
+			failed = os.NewSyscallError("poll", err)
+		}
+		return n > 0 || failed != nil
+	})
+	return cmp.Or(failed, err)
 }

@@ -31,15 +31,21 @@ func (p *Pod) refresh() error {
 	return p.readState(held)
 }
 
-// readState reads the state of a pod that has a monitor or has none. A process that has the pod's lock knows that there
-// is no monitor.
+// readState reads the state of a pod that another process watches, or none. A process that has the pod's lock knows
+// that none does.
 func (p *Pod) readState(monitored bool) error {
 	if err := jsonfile.Read(filepath.Join(p.Dir, stateFile), &p.State); err != nil {
 		return err
 	}
-	if !monitored && p.State.Phase != Exited {
-		p.State.Phase = Dead
+	if monitored || p.State.Phase == Exited {
+		return nil
 	}
+	if p.State.Unattended && p.State.Phase == Running {
+		if ended, err := p.State.Stager.ended(); err != nil || !ended {
+			return err
+		}
+	}
+	p.State.Phase = Dead
 	return nil
 }
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
@@ -41,6 +39,25 @@ func onThread(fork func() (*os.Process, error)) (process *os.Process, exited <-c
 	return process, exit, err
 }
 
+// alone is onThread for a process that outlives its parent: no thread waits for it.
+func alone(fork func() (*os.Process, error)) (process *os.Process, exited <-chan Exit, err error) {
+	err = thread.New(func() error {
+		process, err = fork()
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	exit := make(chan Exit, 1)
+	go func() {
+		if pidfd, err := unix.PidfdOpen(process.Pid, 0); err == nil {
+			_ = awaitEnd(pidfd)
+		}
+		exit <- wait(process)
+	}()
+	return process, exit, nil
+}
+
 // startStager starts the stager in its own namespaces after receiving nil, the only value of connected: the pod is
 // connected to its networks.
 func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*stager, error) {
@@ -48,7 +65,11 @@ func (k *Keeper) startStager(group *cgroups.Group, connected <-chan error) (*sta
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make ready pipe: %w", err), <-connected)
 	}
-	process, exited, err := onThread(func() (*os.Process, error) { return k.fork(group, readyWrite, connected) })
+	fork := onThread
+	if k.State.Unattended {
+		fork = alone
+	}
+	process, exited, err := fork(func() (*os.Process, error) { return k.fork(group, readyWrite, connected) })
 	_ = readyWrite.Close() // the stager has the only copy now
 	if err != nil {
 		_ = readyRead.Close()
@@ -98,6 +119,11 @@ func (s *stager) kill(group *cgroups.Group) (Exit, error) {
 // fork starts the stager on the calling thread, as Kurma does: in its own session, with
 // /dev/null as stdin, the log as stdout and stderr, and the ready pipe as descriptor 4.
 func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan error) (*os.Process, error) {
+	if k.enter != nil {
+		if err := k.enter(); err != nil {
+			return nil, errors.Join(err, <-connected)
+		}
+	}
 	files, err := k.openHost(group)
 	defer files.close()
 	if err == nil {
@@ -116,16 +142,14 @@ func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan err
 	}
 	unix.Umask(0o022) // unshare(2) of the mount namespace gave this thread its own umask
 	return files.entrance.Fork(func(cgroup *os.File) (*os.Process, error) {
-		attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		attr := &syscall.SysProcAttr{Setsid: true}
+		if !k.State.Unattended {
+			attr.Pdeathsig = syscall.SIGKILL
+		}
 		if cgroup != nil {
 			attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
 		}
-		program, args := k.Plan.Exec[0], k.Plan.Exec
-		if files.pids != nil {
-			// For Go, a child whose parent is in another PID namespace has lost its parent, and ends (SysProcAttr.Pdeathsig).
-			program, args, attr.Pdeathsig = "/proc/self/exe", slices.Concat(k.Plan.Starter, args), 0
-		}
-		process, err := startProcess(program, args, &os.ProcAttr{
+		process, err := startProcess(k.Plan.Exec[0], k.Plan.Exec, &os.ProcAttr{
 			Dir:   "/",
 			Env:   k.Plan.Env,
 			Files: []*os.File{files.null, files.log, files.log, nil, ready},
@@ -160,24 +184,6 @@ func explain(err error, program string) error {
 		return fmt.Errorf("%w: the file system of the pod's files is mounted noexec", err)
 	}
 	return err
-}
-
-// Exec becomes the stager with these arguments. It is the main function of the process that Plan.Starter starts; it
-// returns an error. The stager ends with the monitor, whose thread is the parent.
-func Exec(args []string) error {
-	if len(args) == 0 {
-		return errors.New("start stager: no arguments")
-	}
-	runtime.LockOSThread()
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return os.NewSyscallError("prctl", err)
-	}
-	const ready = 4
-	at := []unix.PollFd{{Fd: ready}}
-	if _, err := unix.Poll(at, 0); err != nil || at[0].Revents&unix.POLLERR != 0 {
-		return errors.New("start stager: the monitor has ended")
-	}
-	return explain(os.NewSyscallError("execve", unix.Exec(args[0], args, os.Environ())), args[0])
 }
 
 // hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.

@@ -126,6 +126,8 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	case err != nil: // the pod keeps running: a caller that is interrupted may still call this for its next pods
 	case p.Damage != nil:
 		err = s.endDamaged(ctx, p, lock)
+	case p.State.Unattended:
+		err = p.endStager(ctx)
 	default:
 		err = p.askMonitor(ctx)
 	}
@@ -167,7 +169,22 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 	return nil
 }
 
-// Collect deletes every pod that has no monitor: dead pods and exited ones. It returns their UUIDs. A pod
+// endStager ends the stager of a pod without a monitor as a monitor does, see Run. Whoever takes the pod down kills
+// what is left.
+func (p *Pod) endStager(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Plan.StopTimeout)
+	defer cancel()
+	err := p.State.Stager.signal(syscall.SIGTERM)
+	if err == nil && !p.awaitStager(ctx) {
+		err = p.State.Stager.signal(syscall.SIGKILL)
+	}
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}
+
+// Collect deletes every pod that has ended: dead pods and exited ones. It returns their UUIDs. A pod
 // that cannot be disconnected from its networks stays, with an error. Collect does not touch live pods. Several
 // Collects may run at once; if one is killed, or ctx ends, the next does the rest of its work.
 func (s *Store) Collect(ctx context.Context) ([]string, error) {
@@ -249,6 +266,9 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	if locked, err := filelock.Hold(lock); err != nil || !locked {
 		return nil, errors.Join(err, lock.Close())
 	}
+	if p.readState(false) == nil && p.alive() { // unattended
+		return nil, lock.Close()
+	}
 	return s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock), nil
 }
 
@@ -273,8 +293,17 @@ func (s *Store) clear(k *Keeper, how ending) error {
 	if err := errors.Join(err, openErr); err != nil {
 		return fmt.Errorf("clear pod %s: %w", k.Plan.UUID, err)
 	}
-	return k.takeDown(group, killed(), how)
+	return k.takeDown(group, k.findOOM(k.unseen(), group), how)
 }
 
-// killed is the Exit of a stager that died with its monitor.
+// unseen is the Exit of a stager whose parent has ended before: it was killed unless it has written the apps' last
+// states, which have the exit code then.
+func (k *Keeper) unseen() Exit {
+	if k.hasLastStatus() {
+		return Exit{}
+	}
+	return killed()
+}
+
+// killed is the Exit of a stager that was killed.
 func killed() Exit { return Exit{Code: 128 + int(syscall.SIGKILL), Signal: "SIGKILL"} }

@@ -4,7 +4,7 @@
 // On disk, below the store's folder (mode 0700, root's):
 //
 //	UUID/              one pod
-//	    lock           locked for as long as the pod's monitor lives
+//	    lock           locked for as long as the pod's monitor lives, or the process that attends the pod
 //	    plan.json      Plan
 //	    state.json     State, replaced in one step
 //	    stager.log     the stager's stdout and stderr
@@ -24,6 +24,7 @@
 // A pod's monitor is the parent process of its stager. The kernel kills the
 // stager with the monitor (PR_SET_PDEATHSIG), so a live pod always has one: if
 // the lock is free, the pod is dead: Create may disconnect it, and Collect may delete it.
+// An unattended pod (StartUnattended) has no monitor: if its lock is free, it lives as long as its stager.
 // All mounts are made in the stager's own mount namespace and vanish with it.
 package pods
 
@@ -97,7 +98,7 @@ func (s *Store) podDir(uuid string) string { return filepath.Join(s.dir, uuid) }
 // exited or is dead is not an error. Dead pods that share networks or ports with the new pod are disconnected before,
 // and keep their logs; one that cannot be is an error if it holds a port or an address that the plan asks for. The pod
 // that the new one takes the place of, see Plan.VolumesOf, may be alive: the caller calls CheckFree after its end. The
-// caller then calls Run, Detach, or HandOver of the monitor with the plan's UUID.
+// caller then calls Run, StartUnattended, Detach, or HandOver of the monitor with the plan's UUID.
 func (s *Store) Create(ctx context.Context, plan Plan) (*Keeper, error) {
 	k, err := s.create(ctx, plan)
 	if err != nil {

@@ -73,7 +73,7 @@ func (m *machine) logMemory() {
 	m.c.Helper()
 	begin := m.printed.Len()
 	m.shell(`set +x
-		for name in '[k]ubelet --config' '[k]urma-cri --config' '[k]urma-cri monitor' '^/[s]tager'; do
+		for name in '[k]ubelet --config' '[k]urma-cri --config' '^/[s]tager'; do
 			echo "$name: $(pgrep -cf "$name")"
 			for pid in $(pgrep -f "$name"); do cat /proc/$pid/smaps_rollup; done |
 				awk '/^(Rss|Pss|Anonymous):/ { sum[$1] += $2 } END { for (k in sum) print k, sum[k], "kB" }'
