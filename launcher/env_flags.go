@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/plan"
 
 	"github.com/spf13/pflag"
 )
@@ -64,7 +64,7 @@ func environment(name, value string) (pods.Environment, error) {
 	if !utf8.ValidString(name + value) { // JSON would change it
 		return pods.Environment{}, errors.New("not UTF-8")
 	}
-	if !regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`).MatchString(name) {
+	if !plan.VariableName().MatchString(name) {
 		return pods.Environment{}, fmt.Errorf(`name %s: want a name of letters, digits, "_", "." and "-", `+
 			`which begins with a letter or "_"`, quoted(name))
 	}

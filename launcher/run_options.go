@@ -84,8 +84,11 @@ func appFlags() []string {
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
-	flags.Func("exec", "execute `PROGRAM` instead of the image's; the arguments after -- are its own (also --entrypoint)",
-		notEmpty(&o.app.Exec, "want a program"))
+	flags.Func("exec", "execute `PROGRAM` instead of the image's, or if it is empty the words after --, which else are "+
+		"its arguments (also --entrypoint)", func(text string) error {
+		o.app.Exec, o.app.ArgsAlone = text, text == ""
+		return nil
+	})
 	o.env.declare(flags)
 	declareUser(flags, &o.app.User, &o.app.Group)
 	flags.FuncP("workdir", "w", "the working `DIRECTORY`, an absolute path", func(text string) error {

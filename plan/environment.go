@@ -4,10 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/appc/spec/schema/types"
 
 	"kurma.io/stager/manifest"
 	"kurma.io/stager/names"
@@ -16,7 +15,7 @@ import (
 // environmentOf returns an app's environment, NAME=value, each name once, and what commands of run have of it: all but
 // the defaults. The annotation overrides the app section, whose names appc restricts.
 func environmentOf(app manifest.App, c Config, hostname string, terminal bool) (all, variables []string, err error) {
-	added, err := addedVariables(app.Runtime.Annotations)
+	added, err := addedVariables(app)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,8 +63,8 @@ func firstOfEachName(lists ...[]string) []string {
 
 // addedVariables reads the annotation for variables whose names appc does not allow. Its error has no values, which may
 // be secrets.
-func addedVariables(annotations types.Annotations) ([]string, error) {
-	text, found := annotations.Get(names.EnvironmentAnnotation)
+func addedVariables(app manifest.App) ([]string, error) {
+	text, found := annotationOf(app, names.EnvironmentAnnotation)
 	if !found {
 		return nil, nil
 	}
@@ -80,6 +79,9 @@ func addedVariables(annotations types.Annotations) ([]string, error) {
 	}
 	return list, nil
 }
+
+// VariableName is what appc allows as the name of a variable in an app section.
+func VariableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`) }
 
 func checkVariable(v string) error {
 	name, _, found := strings.Cut(v, "=")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"kurma.io/stager/container/machine"
 	"kurma.io/stager/cri/records"
@@ -198,6 +199,16 @@ func describeApp(image *images.Image) (translate.Image, error) {
 	t.User, t.Group, t.Groups, t.WorkingDir = app.User, app.Group, app.SupplementaryGIDs, app.WorkingDirectory
 	for _, e := range app.Environment {
 		t.Env = append(t.Env, translate.Variable(e))
+	}
+	if text, found := image.Manifest.Annotations[names.EnvironmentAnnotation]; found {
+		var others []string
+		if err := json.Unmarshal([]byte(text), &others); err != nil {
+			return t, fmt.Errorf("annotation %s of image %s: %w", names.EnvironmentAnnotation, image.ID, err)
+		}
+		for _, v := range others {
+			name, value, _ := strings.Cut(v, "=")
+			t.Env = append(t.Env, translate.Variable{Name: name, Value: value})
+		}
 	}
 	t.Entrypoint = app.Exec
 	text, converted := image.Manifest.Annotations[names.EntrypointAnnotation]

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"kurma.io/stager/cri/translate"
+	"kurma.io/stager/launcher/images"
+	"kurma.io/stager/names"
 	"kurma.io/stager/tests/surroundings"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,5 +63,20 @@ func TestAHostPathThatHangsIsLookedUpOnce(t *testing.T) {
 	close(hang)
 	if err := s.resolve(t.Context(), "/hung", find, make(map[string]string)); err != nil {
 		t.Error(err)
+	}
+}
+
+// An image without a command of its own has its user and variables all the same, whatever their names.
+func TestAnImageWithoutACommandHasItsSettings(t *testing.T) {
+	raw := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a","app":{"exec":[],"user":"7","group":"8","environment":[{"name":"A","value":"1"}]}}`
+	got, err := describeApp(&images.Image{ID: "sha512-1", Manifest: &images.Manifest{Raw: []byte(raw), Annotations: map[string]string{
+		names.EntrypointAnnotation: "[]", names.CommandAnnotation: "[]", names.EnvironmentAnnotation: `["f%%=()=x"]`,
+	}}})
+	want := translate.Image{
+		ID: "sha512-1", User: "7", Group: "8", Entrypoint: []string{}, Command: []string{},
+		Env: []translate.Variable{{Name: "A", Value: "1"}, {Name: "f%%", Value: "()=x"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
 	}
 }

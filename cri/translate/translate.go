@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"kurma.io/stager/cri/records"
+	"kurma.io/stager/plan"
 
 	"github.com/appc/spec/schema/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -244,9 +244,6 @@ func execOf(c *runtimeapi.ContainerConfig, image Image) ([]string, error) {
 	return words, nil
 }
 
-// variableName is what appc allows.
-func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`) }
-
 // envOf returns the image's environment with the configuration's, whose last value of a name counts. The variables
 // whose names appc does not allow are NAME=value.
 func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others []string, err error) {
@@ -261,7 +258,7 @@ func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others [
 		all = append(all, Variable{v.GetKey(), string(v.GetValue())})
 	}
 	env = lastOfEachName(all)
-	allowed := variableName()
+	allowed := plan.VariableName()
 	for _, v := range env {
 		if !allowed.MatchString(v.Name) {
 			others = append(others, v.Name+"="+v.Value)

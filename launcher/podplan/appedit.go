@@ -22,6 +22,7 @@ import (
 // the image has it.
 type AppOptions struct {
 	Exec             string             // the program, in place of the image's exec
+	ArgsAlone        bool               // the arguments are in place of the image's exec
 	Env              []pods.Environment // replaces variables of the same name
 	User, Group      string
 	WorkingDirectory string
@@ -32,14 +33,15 @@ type AppOptions struct {
 	Stdin            bool     // the app's stdin is open, for attach
 	StdinOnce        bool     // and ends with the input of the first caller of attach
 	TTY              bool     // the app has a terminal of its own
+	TTYSize          string   // the first size of the terminal, "80x24"; "" for the stager's default
 
 	Health map[string]string // annotations for the health check, by name
 }
 
 // isZero reports whether nothing is asked for.
 func (a *AppOptions) isZero() bool {
-	return a.Exec == "" && a.Env == nil && a.User == "" && a.Group == "" && a.WorkingDirectory == "" && a.Memory == "" &&
-		a.CPU == "" && a.CapAdd == nil && a.CapDrop == nil && !a.Privileged
+	return a.Exec == "" && !a.ArgsAlone && a.Env == nil && a.User == "" && a.Group == "" && a.WorkingDirectory == "" &&
+		a.Memory == "" && a.CPU == "" && a.CapAdd == nil && a.CapDrop == nil && !a.Privileged
 }
 
 // annotations returns the app's annotations for its stdin, its terminal and its health.
@@ -52,7 +54,7 @@ func (a *AppOptions) annotations() types.Annotations {
 		all = append(all, types.Annotation{Name: names.StdinAnnotation, Value: "stream"})
 	}
 	if a.TTY {
-		all = append(all, types.Annotation{Name: names.TTYAnnotation, Value: "true"})
+		all = append(all, types.Annotation{Name: names.TTYAnnotation, Value: cmp.Or(a.TTYSize, "true")})
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Health)) {
 		all = append(all, types.Annotation{Name: types.ACIdentifier(name), Value: a.Health[name]})
@@ -71,7 +73,8 @@ func imagePod(image *images.Image, name string, args []string, o AppOptions) (do
 	if err := errors.Join(app.Name.Set(name), app.Image.ID.Set(image.ID)); err != nil {
 		return d, err
 	}
-	if len(args) > 0 || !o.isZero() {
+	runs := image.Manifest.App != nil && len(image.Manifest.App.Exec) > 0
+	if !runs || len(args) > 0 || !o.isZero() {
 		section, err := editSection(image, args, o)
 		if err != nil {
 			return d, err
@@ -105,8 +108,7 @@ func sectionOf(image *images.Image) (section, error) {
 	return s, nil
 }
 
-// editSection returns the image's app section with the arguments and options. An image without an app gets one if the
-// options have a program.
+// editSection returns the image's app section with the arguments and options. An image without an app gets one.
 func editSection(image *images.Image, args []string, o AppOptions) (section, error) {
 	s, err := sectionOf(image)
 	if err != nil {
@@ -114,17 +116,18 @@ func editSection(image *images.Image, args []string, o AppOptions) (section, err
 	}
 	var exec []string
 	switch {
-	case s.app == nil && o.Exec == "":
-		return s, errors.New("image " + image.Manifest.Name + " has no app: name its program with --exec")
-	case s.app == nil:
-		s.app = &types.App{User: "0", Group: "0"}
-	default:
+	case o.Exec != "":
+		exec = []string{o.Exec}
+	case s.app != nil && !o.ArgsAlone:
 		exec = fixedExec(image.Manifest, args)
 	}
-	if o.Exec != "" {
-		exec = []string{o.Exec}
+	if s.app == nil {
+		s.app = &types.App{User: "0", Group: "0"}
 	}
 	s.app.Exec = slices.Concat(exec, args)
+	if len(s.app.Exec) == 0 {
+		return s, errors.New("image " + image.Manifest.Name + " has no program: name it and its arguments after --")
+	}
 	s.app.User = cmp.Or(o.User, s.app.User)
 	s.app.Group = cmp.Or(o.Group, s.app.Group)
 	s.app.WorkingDirectory = cmp.Or(o.WorkingDirectory, s.app.WorkingDirectory)

@@ -60,6 +60,9 @@ func TestOptionsChangeAnImagesApp(t *testing.T) {
 	}{
 		{"arguments", app, []string{"z"}, AppOptions{}, `{"environment":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"exec":["/x","y","z"],"group":"8","other":1,"user":"7"}`},
 		{"another program", app, []string{"z"}, AppOptions{Exec: "/p"}, `{"environment":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"exec":["/p","z"],"group":"8","other":1,"user":"7"}`},
+		{"arguments alone", app, []string{"/z", "a"}, AppOptions{ArgsAlone: true}, `{"environment":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"exec":["/z","a"],"group":"8","other":1,"user":"7"}`},
+		{"arguments for an image without a program", `{"exec":[],"user":"7","group":"8"}`, []string{"/z"}, AppOptions{}, `{"exec":["/z"],"group":"8","user":"7"}`},
+		{"arguments for an image without an app", "", []string{"/z"}, AppOptions{}, `{"exec":["/z"],"group":"0","user":"0"}`},
 		{"a program for an image without an app", "", nil, AppOptions{Exec: "/p"}, `{"exec":["/p"],"group":"0","user":"0"}`},
 		{"who and where", app, nil, AppOptions{User: "1", Group: "2", WorkingDirectory: "/w"}, `{"environment":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"exec":["/x","y"],"group":"2","other":1,"user":"1","workingDirectory":"/w"}`},
 		{"variables", app, nil, AppOptions{Env: []pods.Environment{{Name: "A", Value: "2"}, {Name: "C", Value: ""}}}, `{"environment":[{"name":"B","value":"c"},{"name":"A","value":"2"},{"name":"C","value":""}],"exec":["/x","y"],"group":"8","other":1,"user":"7"}`},
@@ -85,8 +88,13 @@ func TestOptionsChangeAnImagesApp(t *testing.T) {
 			}
 		})
 	}
-	if _, err := editSection(optionsImage(t, ""), []string{"x"}, AppOptions{}); err == nil || !strings.Contains(err.Error(), "name its program with --exec") {
-		t.Errorf("an image without an app: %v", err)
+	for _, section := range []string{"", `{"exec":[],"user":"7","group":"8"}`} {
+		if _, err := imagePod(optionsImage(t, section), "a", nil, AppOptions{}); err == nil || !strings.Contains(err.Error(), "has no program: name it and its arguments after --") {
+			t.Errorf("an image with the section %q: %v", section, err)
+		}
+	}
+	if _, err := imagePod(optionsImage(t, app), "a", nil, AppOptions{ArgsAlone: true}); err == nil || !strings.Contains(err.Error(), "has no program") {
+		t.Errorf("no arguments in place of the image's program: %v", err)
 	}
 }
 
@@ -198,6 +206,11 @@ func TestOptionsForStdinTerminalAndHealthAreAnnotations(t *testing.T) {
 	want := types.Annotations{{Name: names.StdinAnnotation, Value: "stream"}, {Name: names.TTYAnnotation, Value: "true"}}
 	both := AppOptions{Stdin: true, TTY: true}
 	if diff := cmp.Diff(want, both.annotations()); diff != "" {
+		t.Error(diff)
+	}
+	want = types.Annotations{{Name: names.TTYAnnotation, Value: "101x33"}}
+	sized := AppOptions{TTY: true, TTYSize: "101x33"}
+	if diff := cmp.Diff(want, sized.annotations()); diff != "" {
 		t.Error(diff)
 	}
 	want = types.Annotations{{Name: names.StdinAnnotation, Value: "once"}}

@@ -77,7 +77,7 @@ func layerManifest(chain string) []byte {
 
 // convert writes the manifest of an image of Docker or OCI: entry point and command, environment,
 // user, working directory, volumes, ports, labels, and the layers, the lowest first, as
-// dependencies. An image that says nothing to execute has no app.
+// dependencies. An image that says nothing to execute has an app without a program, which its caller adds.
 func convert(config *v1.ConfigFile, name, version string, layers []*images.Image) ([]byte, error) {
 	c := config.Config
 	if most := max(len(c.Env), len(c.Labels), len(c.Volumes)); most > maxSettings {
@@ -98,27 +98,24 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 	if !config.Created.IsZero() {
 		m.annotate("created", config.Created.UTC().Format("2006-01-02T15:04:05Z"))
 	}
-	if len(c.Entrypoint)+len(c.Cmd) > 0 {
-		err := cmp.Or(m.annotateHealth(c.Healthcheck, c.Shell), m.annotateExec(c.Entrypoint, c.Cmd))
-		if err != nil {
-			return nil, err
-		}
-		if m.App, err = appOf(c, layers); err != nil {
-			return nil, err
-		}
+	err := cmp.Or(m.annotateHealth(c.Healthcheck, c.Shell), m.annotateExec(c.Entrypoint, c.Cmd))
+	if err != nil {
+		return nil, err
+	}
+	if m.App, err = appOf(c, layers); err != nil {
+		return nil, err
+	}
+	if err := m.annotateVariables(); err != nil {
+		return nil, err
 	}
 	return json.Marshal(m)
 }
 
-// appOf returns the app of an image that says what to execute. layers have its users.
+// appOf returns the app of an image. layers have its users.
 func appOf(c v1.Config, layers []*images.Image) (*app, error) {
 	a := &app{
-		Exec: slices.Concat(c.Entrypoint, c.Cmd), WorkingDirectory: workingDirectory(c),
-		MountPoints: mountPoints(c.Volumes),
-	}
-	var err error
-	if a.Ports, err = ports(c.ExposedPorts); err != nil {
-		return nil, err
+		Exec: append(append([]string{}, c.Entrypoint...), c.Cmd...), WorkingDirectory: workingDirectory(c),
+		MountPoints: mountPoints(c.Volumes), Ports: ports(c.ExposedPorts),
 	}
 	for _, variable := range c.Env {
 		if name, value, _ := strings.Cut(variable, "="); name != "" { // which no program can ask for
@@ -155,6 +152,25 @@ func (m *imageManifest) annotateExec(entrypoint, command []string) error {
 	}
 	slices.SortFunc(m.Annotations, func(a, b images.NameValue) int { return strings.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// annotateVariables moves the variables whose names appc does not allow from the app to an annotation.
+func (m *imageManifest) annotateVariables() error {
+	allowed := plan.VariableName()
+	var others []string
+	m.App.Environment = slices.DeleteFunc(m.App.Environment, func(v images.NameValue) bool {
+		if allowed.MatchString(v.Name) {
+			return false
+		}
+		others = append(others, v.Name+"="+v.Value)
+		return true
+	})
+	if len(others) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(others)
+	m.annotate(names.EnvironmentAnnotation, string(text))
+	return err
 }
 
 // annotateHealth notes the HEALTHCHECK of the container file. What it leaves out is the stager's default, which is
@@ -265,9 +281,8 @@ func mountPoints(volumes map[string]struct{}) []mountPoint {
 	return points
 }
 
-// ports converts PORT[-LAST][/PROTOCOL].
-func ports(exposed map[string]struct{}) ([]port, error) {
-	var all []port
+// ports converts PORT[-LAST][/PROTOCOL]. A port restricts nothing, so what names none is left out.
+func ports(exposed map[string]struct{}) (all []port) {
 	for _, text := range slices.Sorted(maps.Keys(exposed)) {
 		numbers, protocol, found := strings.Cut(text, "/")
 		if !found {
@@ -278,18 +293,16 @@ func ports(exposed map[string]struct{}) ([]port, error) {
 			last = first
 		}
 		from, err := strconv.ParseUint(first, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("port %q: want a number or a range", text)
-		}
-		to, err := strconv.ParseUint(last, 10, 16)
-		if err != nil || to < from {
-			return nil, fmt.Errorf("port %q: want a number or a range", text)
-		}
+		to, lastErr := strconv.ParseUint(last, 10, 16)
 		protocol = strings.ToLower(protocol)
+		if err != nil || lastErr != nil || from == 0 || to < from ||
+			!slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) {
+			continue
+		}
 		all = append(all, port{
 			Name: numbers + "-" + protocol, Protocol: protocol, Port: int(from),
 			Count: int(to - from + 1),
 		})
 	}
-	return all, nil
+	return all
 }

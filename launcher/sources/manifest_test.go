@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,32 @@ func TestAnOddConfigurationIsRead(t *testing.T) {
 	want := []images.NameValue{{Name: "NONE"}, {Name: "A", Value: "b=c"}}
 	if diff := cmp.Diff(want, a.Environment); diff != "" || a.WorkingDirectory != "/x" {
 		t.Error(diff, a.WorkingDirectory)
+	}
+}
+
+// An image that says nothing to execute has an app all the same, for what its caller executes.
+func TestAnImageWithoutAProgramKeepsItsSettings(t *testing.T) {
+	text, err := convert(&v1.ConfigFile{Config: v1.Config{
+		User: "7:8", WorkingDir: "/srv", Env: []string{"A=1", "BASH_FUNC_f%%=() { :; }", "a b=", "9=x", "a b=2"}, Volumes: map[string]struct{}{"/data": {}},
+		ExposedPorts: map[string]struct{}{"80": {}, "81-83/UDP": {}, "": {}, "x/tcp": {}, "0": {}, "5-4": {}, "70000/tcp": {}, "84/quic": {}},
+	}}, "a", "", nil)
+	var m imageManifest
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &app{
+		Exec: []string{}, User: "7", Group: "8", WorkingDirectory: "/srv", Environment: []images.NameValue{{Name: "A", Value: "1"}},
+		MountPoints: []mountPoint{{"data", "/data"}}, Ports: []port{{"80-tcp", "tcp", 80, 1}, {"81-83-udp", "udp", 81, 3}},
+	}
+	if diff := cmp.Diff(want, m.App); diff != "" {
+		t.Error(diff)
+	}
+	variables := images.NameValue{Name: "kurma.io/stager/environment", Value: `["BASH_FUNC_f%%=() { :; }","a b=2","9=x"]`}
+	if !slices.Contains(m.Annotations, variables) {
+		t.Errorf("annotations %v, want %v", m.Annotations, variables)
 	}
 }
 
