@@ -75,7 +75,7 @@ func (a Accounts) listing(name, own string) []int {
 func readTop(layers []*Image, name string) ([]byte, error) {
 	root := NewMerged(layers)
 	defer root.Close()
-	name, err := root.resolve(name)
+	name, err := root.Resolve(name)
 	if err != nil {
 		return nil, err
 	}

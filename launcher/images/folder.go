@@ -41,7 +41,7 @@ func CopyFolder(ctx context.Context, layers []*Image, name, dst string) (found b
 // folder opens a folder in the layers that have it and show it, the topmost first. The caller closes them, also after
 // an error.
 func (m *Merged) folder(name string) (opened []*os.File, err error) {
-	if name, err = m.resolve(name); err != nil {
+	if name, err = m.Resolve(name); err != nil {
 		return nil, err
 	}
 	switch info, err := m.Lstat(name); {

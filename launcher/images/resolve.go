@@ -23,7 +23,7 @@ func Resolve(layers []*Image, name string, mounted []string) (string, error) {
 	m := NewMerged(layers)
 	defer m.Close()
 	m.mounted = mounted
-	return m.resolve(name)
+	return m.Resolve(name)
 }
 
 // Merged is the root that layers in the store make. It implements securejoin.VFS, for paths with a link at most as
@@ -65,7 +65,8 @@ func (m *Merged) hide(n int) {
 	m.open = m.open[:n]
 }
 
-func (m *Merged) resolve(name string) (string, error) { return securejoin.SecureJoinVFS("/", name, m) }
+// Resolve returns where a path leads to, without symbolic links; names that do not exist stay.
+func (m *Merged) Resolve(name string) (string, error) { return securejoin.SecureJoinVFS("/", name, m) }
 
 // Lstat describes the file of a path, or returns fs.ErrNotExist. It follows no link: what a link in the place of a
 // folder leads to does not exist.

@@ -74,6 +74,20 @@ func (w *Writer) Entry(header tar.Header, content io.Reader) error {
 	return nil
 }
 
+// Readlink returns the target of the symbolic link that the image has at a path in rootfs so far, "" without one.
+func (w *Writer) Readlink(name string) string {
+	parent, err := w.extractor.tree.find(path.Dir(name))
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(parent)
+	target, err := readLink(parent, path.Base(name))
+	if err != nil {
+		return ""
+	}
+	return target
+}
+
 // Folder returns the header of the folder that the image has at a path in rootfs so far, without its extended
 // attributes. The error is fs.ErrNotExist if the image has nothing there, and unix.ENOTDIR if it has something else
 // there or on the way.

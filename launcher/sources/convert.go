@@ -220,8 +220,12 @@ func (w *layerWriter) above(name string) error {
 }
 
 // missingFolder writes the working directory of an image if its layers lack it, and the folders on the way: Docker
-// makes them. What is beyond a symbolic link or a file stays as it is.
+// makes them, also where symbolic links lead. What is beyond a file stays as it is.
 func (w *layerWriter) missingFolder(dir string) error {
+	dir, err := w.below.Resolve(dir)
+	if err != nil {
+		return err
+	}
 	dir = inRoot(dir)
 	at := ""
 	for part := range strings.SplitSeq(dir, "/") {
@@ -235,6 +239,46 @@ func (w *layerWriter) missingFolder(dir string) error {
 		}
 	}
 	return nil
+}
+
+// maxLinks is how many symbolic links may be on the way to a file, as in the kernel.
+const maxLinks = 40
+
+// follow returns where an entry belongs: as for tar, a symbolic link of the same layer on the way to it leads to
+// another folder, within the root. A link of a layer below does not: overlay would not follow it, and the layer's
+// folder takes its place.
+func (w *layerWriter) follow(name string) (string, error) {
+	if name == "." {
+		return name, nil
+	}
+	links := maxLinks
+	dir, err := w.followFolder(path.Dir(name), &links)
+	return path.Join(dir, path.Base(name)), err
+}
+
+func (w *layerWriter) followFolder(dir string, links *int) (string, error) {
+	if dir == "." || w.written[dir] {
+		return dir, nil
+	}
+	parent, err := w.followFolder(path.Dir(dir), links)
+	if err != nil {
+		return "", err
+	}
+	at := path.Join(parent, path.Base(dir))
+	if w.written[at] {
+		return at, nil
+	}
+	target := w.image.Readlink(at)
+	if target == "" {
+		return at, nil
+	}
+	if *links--; *links < 0 {
+		return "", fmt.Errorf("path passes through more than %d symbolic links", maxLinks)
+	}
+	if !path.IsAbs(target) {
+		target = path.Join(parent, target)
+	}
+	return w.followFolder(inRoot(target), links)
 }
 
 // folder writes a folder with the owner, mode and time that it has in the layers below, because it covers theirs.
@@ -265,12 +309,16 @@ func (w *layerWriter) write(content io.Reader, header *tar.Header, name string) 
 			out.PAXRecords[key] = value
 		}
 	}
+	w.written[name] = header.Typeflag == tar.TypeDir
 	switch header.Typeflag {
 	case tar.TypeDir:
-		w.written[name] = true
 		out.Size = 0
 	case tar.TypeLink:
-		out.Linkname = path.Join(rootfs, inRoot(header.Linkname))
+		target, err := w.follow(inRoot(header.Linkname))
+		if err != nil {
+			return err
+		}
+		out.Linkname = path.Join(rootfs, target)
 	case tar.TypeGNUSparse:
 		out.Typeflag = tar.TypeReg
 	}
@@ -279,6 +327,10 @@ func (w *layerWriter) write(content io.Reader, header *tar.Header, name string) 
 
 // entry writes an entry of the layer, or notes what it hides.
 func (w *layerWriter) entry(content io.Reader, header *tar.Header, name string) error {
+	name, err := w.follow(name)
+	if err != nil {
+		return err
+	}
 	if strings.HasPrefix(path.Base(name), whiteoutPrefix) {
 		return w.marks.note(name)
 	}

@@ -182,6 +182,19 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 			[]string{"d/e/new", "d/", "d/.wh..wh..opq"},
 			[]string{"rootfs 755", "rootfs/d 750 opaque", "rootfs/d/e 755", "rootfs/d/e/new"},
 		},
+		{
+			"files beyond links of the layer",
+			nil,
+			[]string{"usr/", "lib>usr/lib", "lib/a", "l=lib/a", "abs>/usr", "abs/b", "up>../../usr", "up/c/", "up/c/d", "m=/up/c/d", "none>/new/e", "none/f"},
+			[]string{"rootfs 755", "rootfs/abs > /usr", "rootfs/l", "rootfs/lib > usr/lib", "rootfs/m", "rootfs/new 755", "rootfs/new/e 755", "rootfs/new/e/f", "rootfs/none > /new/e", "rootfs/up > ../../usr", "rootfs/usr 750", "rootfs/usr/b", "rootfs/usr/c 750", "rootfs/usr/c/d = rootfs/m", "rootfs/usr/lib 755", "rootfs/usr/lib/a = rootfs/l"},
+		},
+		{
+			"a folder that the layer replaces by a link",
+			nil,
+			[]string{"d/", "e/", "d>e", "d/a"},
+			[]string{"rootfs 755", "rootfs/d > e", "rootfs/e 750", "rootfs/e/a"},
+		},
+		{"whiteouts beyond a link of the layer", map[string]os.FileMode{"d": fs.ModeDir | 0o700, "d/gone": 0o600}, []string{"l>d", "l/.wh.gone"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/gone device 0:0", "rootfs/l > d"}},
 		{"other files of aufs", nil, []string{".wh..wh.plnk/", ".wh..wh.aufs"}, []string{"rootfs 755"}},
 		{"a file without its folder", map[string]os.FileMode{"d": fs.ModeDir | 0o700}, []string{"d/new"}, []string{"rootfs 755", "rootfs/d 700", "rootfs/d/new"}},
 		{"names that lead out of the root", nil, []string{"../../a", "/b", "./c", "l=../../a"}, []string{"rootfs 755", "rootfs/a", "rootfs/b", "rootfs/c", "rootfs/l = rootfs/a"}},
@@ -190,6 +203,9 @@ func TestWhiteoutsBecomeOverlays(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", tt.name, err, diff)
 		}
+	}
+	if got, err := convertLayer(t, nil, "a>b", "b>/a", "a/x"); err == nil || !strings.Contains(err.Error(), "more than 40 symbolic links") {
+		t.Errorf("links in a circle: %v, %v", got, err)
 	}
 	for _, name := range []string{".wh.", "d/.wh..", "d/.wh..."} {
 		if got, err := convertLayer(t, nil, name); err == nil || !strings.Contains(err.Error(), "hides nothing") {
