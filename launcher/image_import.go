@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 
 	"kurma.io/stager/launcher/daemon"
@@ -39,8 +40,11 @@ leaves nothing of it; a second signal kills the launcher.`,
 
 // hintAtRegistry suggests docker:// when a source names no file.
 func hintAtRegistry(source string, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(source, "://") {
+	if strings.Contains(source, "://") {
 		return err
+	}
+	if _, missing := os.Lstat(source); !errors.Is(missing, fs.ErrNotExist) {
+		return err // of a file in it
 	}
 	return fmt.Errorf("%w; docker://NAME means an image of a registry", err)
 }

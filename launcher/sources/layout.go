@@ -29,7 +29,7 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	document := func(_, digest string, size int64) (*os.File, func(), error) {
 		return openBlob(ctx, dir, blobName(digest), digest, size)
 	}
-	found, err := imagesOf(index.Manifests)
+	found, err := imagesOf(described(index.Manifests, document))
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +46,44 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 		}})
 	}
 	return all, nil
+}
+
+// described returns the entries of an index that lists several: where an entry has no platform, with that of the
+// image's own configuration, and without those that are no image, such as a signature. An entry that cannot be read stays: its
+// import says why.
+func described(list []v1.Descriptor, open blobs) []v1.Descriptor {
+	if len(list) < 2 {
+		return list
+	}
+	var all []v1.Descriptor
+	for _, d := range list {
+		if d.Platform == nil && !d.MediaType.IsIndex() {
+			manifest, err := readDocument("manifest", d, open, v1.ParseManifest)
+			if err == nil && !isImage(manifest) {
+				continue
+			}
+			if err == nil {
+				d.Platform = platformOf(manifest.Config, open)
+			}
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// isImage reports whether a manifest is of an image and not of an artifact.
+func isImage(m *v1.Manifest) bool {
+	return m.Config.MediaType.IsConfig() &&
+		!slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return !d.MediaType.IsLayer() })
+}
+
+// platformOf returns the platform that an image's configuration names, nil for none.
+func platformOf(config v1.Descriptor, open blobs) *v1.Platform {
+	c, err := readDocument("configuration", config, open, v1.ParseConfigFile)
+	if err != nil || c.OS == "" || c.Architecture == "" {
+		return nil
+	}
+	return &v1.Platform{OS: c.OS, Architecture: c.Architecture, Variant: c.Variant}
 }
 
 // layoutImage is an image of a layout, or an index of one image for several machines.

@@ -89,6 +89,15 @@ func TestADocumentOfALayoutHasItsDigest(t *testing.T) {
 				with(image, `"annotations": {"org.opencontainers.image.ref.name": "latest"}`),
 			}, ", "))
 		}},
+		{"an image beside one for another machine and a signature, of which the index says nothing", "", func(t *testing.T, dir string) {
+			_, image := sound(t, dir)
+			other := writeBlob(t, dir, configType, `{"os": "linux", "architecture": "s390x", "rootfs": {"type": "layers"}, "config": {"Cmd": ["/x"]}}`)
+			payload := writeBlob(t, dir, "application/vnd.dev.cosign.simplesigning.v1+json", "{}")
+			signature := fmt.Sprintf(`{"schemaVersion": 2, "config": %s, "layers": [%s]}`, writeBlob(t, dir, configType, "{}"), payload)
+			writeIndex(t, dir, strings.Join([]string{
+				writeBlob(t, dir, manifestType, signature), writeBlob(t, dir, manifestType, manifestOf(other)), image,
+			}, ", "))
+		}},
 		{"two images", "2 images for this machine", func(t *testing.T, dir string) {
 			_, image := sound(t, dir)
 			writeIndex(t, dir, image+", "+writeBlob(t, dir, manifestType, ""))

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"kurma.io/stager/launcher/images"
@@ -142,6 +143,11 @@ func ofAll(layers []v1.Descriptor, digest string, report func(done, size int64))
 // parse parses [HOST/]NAME[:TAG|@DIGEST].
 func (f *Fetcher) parse(text string) (name.Reference, error) {
 	ref, err := name.ParseReference(text)
+	if err != nil && strings.Contains(text, "@") {
+		_, err = name.NewDigest(text) // which says why
+	} else if err != nil {
+		_, err = name.NewTag(text)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +251,9 @@ type lateChallenge struct {
 // RoundTrip implements http.RoundTripper.
 func (t lateChallenge) RoundTrip(request *http.Request) (*http.Response, error) {
 	pong, err := t.RoundTripper.RoundTrip(request)
+	if err == nil {
+		preferToken(pong.Header)
+	}
 	if err != nil || request.URL.Path != "/v2/" || pong.StatusCode != http.StatusOK || request.Response != nil {
 		return pong, err
 	}
@@ -262,7 +271,18 @@ func (t lateChallenge) RoundTrip(request *http.Request) (*http.Response, error) 
 		return pong, nil
 	}
 	_ = pong.Body.Close()
+	preferToken(late.Header)
 	return late, nil
+}
+
+// preferToken removes the other challenges of an answer that also asks for a token, which needs no password: the
+// library would take Basic first.
+func preferToken(header http.Header) {
+	const key = "Www-Authenticate"
+	isToken := func(challenge string) bool { return len(challenge) > 7 && strings.EqualFold(challenge[:7], "bearer ") }
+	if slices.ContainsFunc(header[key], isToken) {
+		header[key] = slices.DeleteFunc(header[key], func(c string) bool { return !isToken(c) })
+	}
 }
 
 // answerError returns the error of a request to a registry without what the answer has, unless that is in the form of a

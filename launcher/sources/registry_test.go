@@ -370,7 +370,8 @@ func TestARegistryIsRefused(t *testing.T) {
 		{"no such image", "docker://" + server.host + "/none", "MANIFEST_UNKNOWN", 1 << 30},
 		{"no such tag", "docker://" + server.host + "/app:none", "MANIFEST_UNKNOWN", 1 << 30},
 		{"no server", "docker://127.0.0.1:1/app", "connection refused", 1 << 30},
-		{"not a name", "docker://a b", "could not parse reference", 1 << 30},
+		{"not a name", "docker://a b", "repository can only contain the characters", 1 << 30},
+		{"not a digest", "docker://a@sha256:1", "invalid checksum digest", 1 << 30},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -216,7 +216,7 @@ func TestARedirectToThisMachineIsRefused(t *testing.T) {
 	}
 }
 
-// A registry may ask for a token only when the manifest is asked for.
+// A registry may ask for a token only when the manifest is asked for, and offer other ways beside it.
 func TestAChallengeMayComeWithTheManifest(t *testing.T) {
 	var host string
 	host = registryOf(t, func(out http.ResponseWriter, in *http.Request) bool {
@@ -226,7 +226,9 @@ func TestAChallengeMayComeWithTheManifest(t *testing.T) {
 		case !strings.Contains(in.URL.Path, "/manifests/"):
 			return false
 		case in.Header.Get("Authorization") != "Bearer good":
-			out.Header().Set("WWW-Authenticate", `Bearer realm="http://`+host+`/token",service="x",scope="repository:app:pull"`)
+			for _, challenge := range []string{"Negotiate", `Basic realm="x"`, `Bearer realm="http://` + host + `/token",service="x",scope="repository:app:pull"`} {
+				out.Header().Add("WWW-Authenticate", challenge)
+			}
 			http.Error(out, "", http.StatusUnauthorized)
 		default:
 			out.Header().Set("Docker-Content-Digest", "sha256:"+strings.Repeat("1", 64))
