@@ -46,11 +46,14 @@ func (p *Pod) assembleApp(n int, app plan.App) (supervisor.App, error) {
 	p.Undo(func() error { ended(); return nil })
 	stdio := p.Inherited.Stdio[app.Name]
 	assembled := supervisor.App{
-		Name: app.Name, Terminal: app.Terminal, OpenStdin: app.Stdin, StdinOnce: app.StdinOnce, StopSignal: app.StopSignal,
+		Name: app.Name, OpenStdin: app.Stdin, StdinOnce: app.StdinOnce, StopSignal: app.StopSignal,
 		Ended: ended, Again: func() error { return p.startAgain(app.Name, writer) },
 		Stdin: stdio[0], OutFile: stdio[1], ErrFile: stdio[2],
 		Stdout: p.journal.Tee(app.Name, journal.Info, logStream{writer, crilog.Stdout}),
 		Stderr: p.journal.Tee(app.Name, journal.Error, logStream{writer, crilog.Stderr}),
+	}
+	if app.Terminal != nil {
+		assembled.Terminal, assembled.Width, assembled.Height = true, app.Terminal.Width, app.Terminal.Height
 	}
 	main := app.Spec
 	main.Process.Env = plan.WithMetadata(main.Process.Env, p.metadataURL)

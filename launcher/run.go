@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // runCommand is `run`.
@@ -53,6 +54,9 @@ func (c *cli) run(ctx context.Context, o runOptions) (err error) {
 	if o.interactive() && !o.app.TTY {
 		// The null device has no input: the app's stdin is at its end, as without --interactive.
 		o.app.Stdin, o.app.StdinOnce = !isNull(c.stdin), true
+	}
+	if width, height, err := term.GetSize(int(c.stdin.Fd())); o.app.TTY && err == nil && width > 0 && height > 0 {
+		o.app.TTYSize = fmt.Sprintf("%dx%d", width, height)
 	}
 	asked, err := c.asked(o)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 const (
 	HostnameAnnotation       = "kurma.io/stager/hostname"          // of the pod's UTS namespace
 	StdinAnnotation          = "kurma.io/stager/stdin"             // "null", "stream" or "once"
-	TTYAnnotation            = "kurma.io/stager/tty"               // "true" or "false"
+	TTYAnnotation            = "kurma.io/stager/tty"               // "true" or "false", or the first size, "80x24"
 	HideProcessesAnnotation  = "kurma.io/stager/hide-processes"    // "true" or "false"
 	EnvironmentAnnotation    = "kurma.io/stager/environment"       // a list of NAME=value, as JSON
 	SeccompProfileAnnotation = "kurma.io/stager/seccomp-profile"   // as Kubernetes has it, JSON

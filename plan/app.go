@@ -39,7 +39,7 @@ type App struct {
 	Volumes  []EmptyVolume // folders to make, which Spec.Mounts binds
 	Sources  []Source      // of Spec.Mounts; check them before the start
 	Notifies bool          // the app reports when it is ready (sd_notify(3))
-	Terminal bool          // the app gets a terminal of its own
+	Terminal *Size         // the first size of the app's own terminal, nil for none
 	Stdin    bool          // the app's stdin stays open
 
 	// StdinOnce says that an open stdin ends with the input of the first caller of attach that has one.
@@ -132,7 +132,7 @@ func planIsolated(
 	if plan.Notifies, warning = notifies(app); warning != "" {
 		plan.Warnings = append(plan.Warnings, warning)
 	}
-	env, variables, err := environmentOf(app, c, m.Hostname, plan.Terminal)
+	env, variables, err := environmentOf(app, c, m.Hostname, plan.Terminal != nil)
 	if err != nil {
 		return App{}, err
 	}
@@ -211,8 +211,11 @@ func eventHandlers(app *types.App) (preStart, postStop []string) {
 	return preStart, postStop
 }
 
+// Size is a terminal's, in characters.
+type Size struct{ Width, Height uint16 }
+
 // streamsOf reads the annotations for an app's stdin and terminal.
-func streamsOf(annotations types.Annotations) (stdin, once, terminal bool, err error) {
+func streamsOf(annotations types.Annotations) (stdin, once bool, terminal *Size, err error) {
 	switch v, _ := annotations.Get(names.StdinAnnotation); v {
 	case "", "null":
 	case "stream":
@@ -220,11 +223,29 @@ func streamsOf(annotations types.Annotations) (stdin, once, terminal bool, err e
 	case "once":
 		stdin, once = true, true
 	default:
-		return false, false, false,
+		return false, false, nil,
 			fmt.Errorf(`annotation %s: %q: must be "null", "stream" or "once"`, names.StdinAnnotation, v)
 	}
-	terminal, err = flag(annotations, names.TTYAnnotation)
+	terminal, err = terminalOf(annotations)
 	return stdin, once, terminal, err
+}
+
+// terminalOf reads the annotation for an app's terminal. A program may fail with a terminal of no size.
+func terminalOf(annotations types.Annotations) (*Size, error) {
+	switch v, _ := annotations.Get(names.TTYAnnotation); v {
+	case "", "false":
+		return nil, nil
+	case "true":
+		return &Size{80, 24}, nil
+	default:
+		var s Size
+		_, err := fmt.Sscanf(v, "%dx%d", &s.Width, &s.Height)
+		if err != nil || v != fmt.Sprintf("%dx%d", s.Width, s.Height) || s.Width == 0 || s.Height == 0 {
+			return nil, fmt.Errorf(`annotation %s: %q: must be "true", "false" or a size such as "80x24"`,
+				names.TTYAnnotation, v)
+		}
+		return &s, nil
+	}
 }
 
 // processFlags reads the annotations for the processes that an app sees, and for the meaning of its user and group.

@@ -82,6 +82,20 @@ func TestVariablesOfAnnotationAreAdded(t *testing.T) {
 			t.Errorf("commands: %s", diff)
 		}
 	}
+	ofImage := types.Annotations{{Name: names.EnvironmentAnnotation, Value: `["f%%=()"]`}}
+	app.Image = &manifest.Image{ImageManifest: &schema.ImageManifest{Annotations: ofImage}}
+	for text, want := range map[string][]string{
+		"": {"f%%=()", "A=1", "B=2", "PATH=" + defaultPath}, `["x y=1"]`: {"x y=1", "A=1", "B=2", "PATH=" + defaultPath},
+	} {
+		app.Runtime.Annotations = nil
+		if text != "" {
+			app.Runtime.Annotations = types.Annotations{{Name: names.EnvironmentAnnotation, Value: text}}
+		}
+		env, _, err := environmentOf(app, config, "", false)
+		if diff := cmp.Diff(want, env); diff != "" || err != nil {
+			t.Errorf("the image's variables and %q: %v\n%s", text, err, diff)
+		}
+	}
 }
 
 func TestAnAppBecomesASpec(t *testing.T) {
@@ -122,10 +136,25 @@ func TestAnAppBecomesASpec(t *testing.T) {
 	if diff := cmp.Diff([]string{"/pre", "x"}, got.PreStart); diff != "" || got.PostStop != nil {
 		t.Errorf("got pre-start %q, post-stop %q", got.PreStart, got.PostStop)
 	}
-	if !got.Stdin || !got.Terminal || len(got.Notes) != 1 || len(got.Volumes) != 1 || len(got.Sources) != 1 {
+	if !got.Stdin || got.Terminal == nil || len(got.Notes) != 1 || len(got.Volumes) != 1 || len(got.Sources) != 1 {
 		t.Errorf("got %+v", got)
 	}
 	checkFates(t, []Fate{Enforced, Enforced, Ignored, Enforced}, got.Fates)
+}
+
+// A terminal has a size from the start: programs fail with one of no columns.
+func TestATerminalHasASize(t *testing.T) {
+	for text, want := range map[string]*Size{"": nil, "false": nil, "true": {80, 24}, "101x33": {101, 33}, "65535x1": {65535, 1}} {
+		got, err := terminalOf(types.Annotations{{Name: names.TTYAnnotation, Value: text}})
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%q: %v\n%s", text, err, diff)
+		}
+	}
+	for _, text := range []string{"yes", "80", "80x", "0x24", "80x0", "80x24x", "-1x24", "65536x24", "080x24", " 80x24"} {
+		if got, err := terminalOf(types.Annotations{{Name: names.TTYAnnotation, Value: text}}); err == nil || !strings.Contains(err.Error(), `must be "true", "false" or a size such as "80x24"`) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
 }
 
 func TestAnErrorNamesTheApp(t *testing.T) {

@@ -53,6 +53,9 @@ type App struct {
 	Terminal, OpenStdin     bool
 	Stdin, OutFile, ErrFile *os.File
 
+	// Width and Height are the size of the terminal at the start of each run.
+	Width, Height uint16
+
 	// StdinOnce says that the pipe of OpenStdin ends with the input of the first attachment that has one.
 	StdinOnce bool
 

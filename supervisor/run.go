@@ -100,7 +100,9 @@ func (r *run) start() error {
 
 func (r *run) startMain() error {
 	a := r.app
-	main, child, err := a.pod.launch(a.Main, stdioOf(r.streams), a.pod.stop)
+	stdio := stdioOf(r.streams)
+	stdio.Width, stdio.Height = a.Width, a.Height
+	main, child, err := a.pod.launch(a.Main, stdio, a.pod.stop)
 	r.main, r.child = main, child
 	if err != nil {
 		return err

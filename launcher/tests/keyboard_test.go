@@ -86,14 +86,15 @@ func (p *typist) detaches() {
 
 const detachKeys = "\x10\x11"
 
-// run --interactive --tty is a session at the app's terminal. The detach keys leave the pod running, attach comes
+// run --interactive --tty is a session at the app's terminal, which has the caller's size from the start. The detach keys leave the pod running, attach comes
 // back, and the app's end ends both with its exit code.
 func TestASessionIsLeftAndTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	b := suite.NewMachine(t)
 	run := atTerminal(b, "run", "-it", "--name", "it", "kurma.io/stager/tests/busybox", "--", "-c",
-		"while read line; do [ \"$line\" = size ] && stty size; echo \"<$line>\"; [ \"$line\" = end ] && exit 6; done")
+		"stty size; while read line; do [ \"$line\" = size ] && stty size; echo \"<$line>\"; [ \"$line\" = end ] && exit 6; done")
 	run.sees("ctrl-p ctrl-q leaves the pod running")
+	run.sees("24 100\r\n")
 	run.types("one\r")
 	run.sees("<one>")
 	run.types("size\r")
