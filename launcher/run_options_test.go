@@ -66,6 +66,8 @@ func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 		".x:/y":         `".x" is neither`,
 		":/y":           `"" is neither`,
 		"x:y":           "want VOLUME:/TARGET[:ro]",
+		"/x:/in/y":      `target "/in/y" and the target "/in" of another volume are one in the other`,
+		"/x:/":          `target "/" and the target "/tmp" of another volume are one in the other`,
 	} {
 		if err := v.add(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -120,8 +122,6 @@ func TestRunOptionsAreChecked(t *testing.T) {
 		"--hostname= example.com/one":                    `invalid argument "" for "--hostname" flag: want letters`,
 		"--name= x":                                      `invalid argument "" for "--name" flag: want a name`,
 		"--cgroup-parent= x":                             `invalid argument "" for "--cgroup-parent" flag: want a cgroup`,
-		"--exec= x":                                      `invalid argument "" for "--exec" flag: want a program`,
-		"--entrypoint= x":                                `invalid argument "" for "--exec" flag: want a program`,
 		"--network none --net host x":                    `invalid argument "host" for "--net" flag: "host" and "none" stand alone`,
 		"--privileged --cap-drop ALL x":                  "run: --cap-drop contradicts --privileged, which gives all capabilities",
 		"--label =x x":                                   "want KEY or KEY=VALUE",

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"kurma.io/stager/launcher/podplan"
+	"kurma.io/stager/spec"
 
 	"github.com/appc/spec/schema/types"
 )
@@ -118,8 +119,12 @@ func (v *volumeFlags) addEmpty(text string) error {
 
 func (v *volumeFlags) mount(m podplan.Mount) error {
 	for _, other := range v.mounts {
-		if other.Target == m.Target {
+		switch {
+		case other.Target == m.Target:
 			return fmt.Errorf("target %s is given twice", quoted(m.Target))
+		case spec.Inside(other.Target, m.Target), spec.Inside(m.Target, other.Target):
+			return fmt.Errorf("target %s and the target %s of another volume are one in the other, where nothing can be mounted",
+				quoted(m.Target), quoted(other.Target))
 		}
 	}
 	v.mounts = append(v.mounts, m)

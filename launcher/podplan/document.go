@@ -17,6 +17,7 @@ import (
 type document struct {
 	pod     *manifest.Pod
 	unknown []unknownKey
+	around  []string // warnings of the image's volumes that dropCovered has removed
 }
 
 // readDocument decodes a pod manifest and finds the images of its apps. File is the manifest's path. unknown comes

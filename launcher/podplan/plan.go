@@ -177,7 +177,11 @@ func (p *Planner) plan(d document, name string, o Options) (pods.Plan, []string,
 			return pods.Plan{}, nil, fmt.Errorf("pod %q: %w", name, err)
 		}
 	}
-	warnings := p.reachableWarnings(m, plan)
+	var warnings []string
+	for _, text := range d.around {
+		warnings = append(warnings, fmt.Sprintf("pod %q: %s", name, text))
+	}
+	warnings = append(warnings, p.reachableWarnings(m, plan)...)
 	if !published {
 		warnings = append(warnings, portWarnings(m, plan)...)
 	}
@@ -286,7 +290,7 @@ func apps(m *manifest.Manifest) []pods.App {
 			WorkingDirectory: a.App.WorkingDirectory,
 		}
 		tty, _ := a.Runtime.Annotations.Get(names.TTYAnnotation)
-		app.TTY = tty == "true"
+		app.TTY = tty != "" && tty != "false"
 		all = append(all, app)
 	}
 	return all

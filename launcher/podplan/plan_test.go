@@ -109,8 +109,8 @@ func TestAnImageIsPlannedAsAPod(t *testing.T) {
 	}
 }
 
-// A mount covers the mount points of an image that are inside it, unless a volume of the options fills one: the stager
-// refuses a mount inside another.
+// A mount covers the mount points of an image that are inside it and around it, unless a volume of the options fills
+// one: the stager refuses a mount inside another. A warning says what the app keeps in its root instead.
 func TestAMountCoversTheMountPointsInIt(t *testing.T) {
 	const mountPoints = `[{"name":"x","path":"/var/lib/x/","odd":1},{"name":"y","path":"/var/liby","odd":2},{"name":"z","path":"z"}]`
 	for _, tt := range []struct {
@@ -124,16 +124,21 @@ func TestAMountCoversTheMountPointsInIt(t *testing.T) {
 		{"above a point, in other words", "/var/./lib/", []string{"-v"}, nil, "/var/lib /var/liby /z", ""},
 		{"above all", "/var", nil, nil, "/var /z", ""},
 		{"a point with a volume", "/var/lib", nil, map[string]string{"x": "/other"}, "", `target "/var/lib/x" of volume "x" lies inside the target "/var/lib"`},
-		{"below a point", "/var/liby/z", nil, nil, "", `target "/var/liby/z" of volume "launcher-path" lies inside the target "/var/liby"`},
+		{"below a point", "/var/liby/z", nil, nil, "/var/lib/x /var/liby/z /z", ""},
+		{"below a point with a volume", "/var/liby/z", nil, map[string]string{"y": "/other"}, "", `target "/var/liby/z" of volume "launcher-path" lies inside the target "/var/liby"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, shelf := newPlanner(), newShelf()
 			raw := &shelf[0].Manifest.Raw
 			*raw = json.RawMessage(strings.Replace(string(*raw), `[{"name":"x","path":"/x"}]`, mountPoints, 1))
 			p.Images = shelf
-			planned, _, err := p.FromImage(shelf[0].ID, tt.args, Options{Mounts: []Mount{{Source: "/srv", Target: tt.target}}, Volumes: tt.volumes})
+			planned, warnings, err := p.FromImage(shelf[0].ID, tt.args, Options{Mounts: []Mount{{Source: "/srv", Target: tt.target}}, Volumes: tt.volumes})
 			if err != nil {
 				t.Fatal(err)
+			}
+			told := strings.Contains(strings.Join(warnings, ""), `the image's volume at "/var/liby" is not made, because "/var/liby/z" is inside`)
+			if told != (tt.name == "below a point") {
+				t.Errorf("warnings %q", warnings)
 			}
 			m, err := manifest.Read(bytes.NewReader(planned.Manifest))
 			if err != nil {

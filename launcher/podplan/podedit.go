@@ -142,19 +142,28 @@ func (d *document) addImageVolumes(image *images.Image, o Options) error {
 	return nil
 }
 
-// dropCovered removes the mount points inside a mount of the options from the image's section and the pod's only app.
-// The app has the host's files there, because a mount inside another is an error (C-VOL-05). A point with a volume of
-// the options stays.
+// dropCovered removes the mount points inside a mount of the options, and around one, from the image's section and the
+// pod's only app, because a mount inside another is an error (C-VOL-05). The app has the host's files inside such a
+// mount; around it, it has the files of its root. A point with a volume of the options stays.
 func (d *document) dropCovered(s section, o Options) {
 	covered := func(point types.MountPoint) bool {
 		at := path.Clean("/" + point.Path)
 		_, filled := o.Volumes[point.Name.String()]
-		return !filled && slices.ContainsFunc(o.Mounts, func(m Mount) bool { return spec.Inside(at, path.Clean(m.Target)) })
+		return !filled && slices.ContainsFunc(o.Mounts, func(m Mount) bool {
+			target := path.Clean(m.Target)
+			if spec.Inside(target, at) {
+				d.around = append(d.around, fmt.Sprintf("the image's volume at %q is not made, because %q is inside: other "+
+					"files in it end with the pod", at, target))
+				return true
+			}
+			return spec.Inside(at, target)
+		})
 	}
-	if !slices.ContainsFunc(s.app.MountPoints, covered) {
+	points := slices.DeleteFunc(slices.Clone(s.app.MountPoints), covered)
+	if len(points) == len(s.app.MountPoints) {
 		return
 	}
-	s.app.MountPoints = slices.DeleteFunc(s.app.MountPoints, covered)
+	s.app.MountPoints = points
 	app := &d.pod.Apps[0]
 	if app.App == nil {
 		app.App, d.pod.AppIsolators[app.Name.String()], d.unknown = s.app, s.isolators, s.unknown
