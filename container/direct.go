@@ -7,6 +7,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 	"unsafe"
@@ -162,6 +163,9 @@ func (c *container) assemble(
 // runDirect completes the start of a child whose root is being made, as run does for libcontainer's.
 func (c *container) runDirect(child *pid1.Child, l *firstProcess, a *assembly) (err error) {
 	if err := l.pipes.made(a.operations); err != nil {
+		if limit := c.spec.Resources.MemoryLimit; limit != 0 && errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%w; its memory limit is %d bytes", err, limit)
+		}
 		return err
 	}
 	if c.handles, err = openHandles(child, c.spec.OwnPIDs); err != nil {

@@ -145,6 +145,16 @@ func TestRunOfAProgramThatCannotBeExecuted(t *testing.T) {
 	}
 }
 
+// An app that the kernel kills before its program begins has a memory limit that is too low: often the unit is missing.
+func TestAMemoryLimitBelowAStartIsNamed(t *testing.T) {
+	t.Parallel()
+	b := suite.NewMachine(t)
+	r := b.Launcher("run", "--memory", "512", "kurma.io/stager/tests/busybox", "--", "-c", "true")
+	if r.Code != 1 || !strings.Contains(r.Stderr, "was killed") || !strings.Contains(r.Stderr, "its memory limit is 512 bytes") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // The words after -- are the command of an OCI image without an entry point, also those of a program that the image lacks.
 func TestRunOfACommandThatAnOCIImageLacks(t *testing.T) {
 	t.Parallel()
