@@ -49,8 +49,8 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 }
 
 // described returns the entries of an index that lists several: where an entry has no platform, with that of the
-// image's own configuration, and without those that are no image, such as a signature. An entry that cannot be read stays: its
-// import says why.
+// image's own configuration, and without those that are no image, such as a signature. An entry that cannot be read
+// stays: its import says why.
 func described(list []v1.Descriptor, open blobs) []v1.Descriptor {
 	if len(list) < 2 {
 		return list
