@@ -45,12 +45,12 @@ func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 			t.Errorf("--tmpfs %s: %v, want %q", text, err, want)
 		}
 	}
-	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw", "Data_1.x:/d/:ro"} {
+	for _, text := range []string{"data=/srv", "/host:/in:ro", "/host:/other", "/a:/b/../c:rw", "Data_1.x:/d/:ro", "/l:/l:ro,z", "/m:/m:Z"} {
 		if err := v.add(text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if diff := cmp.Diff([]podplan.Mount{{Target: "/tmp", Mode: "1777"}, {Target: "/e", Mode: "0700"}, {Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}, {Volume: "Data_1.x", Target: "/d", ReadOnly: true}}, v.mounts); diff != "" {
+	if diff := cmp.Diff([]podplan.Mount{{Target: "/tmp", Mode: "1777"}, {Target: "/e", Mode: "0700"}, {Source: "/host", Target: "/in", ReadOnly: true}, {Source: "/host", Target: "/other"}, {Source: "/a", Target: "/c"}, {Volume: "Data_1.x", Target: "/d", ReadOnly: true}, {Source: "/l", Target: "/l", ReadOnly: true}, {Source: "/m", Target: "/m"}}, v.mounts); diff != "" {
 		t.Error(diff)
 	}
 	for text, want := range map[string]string{

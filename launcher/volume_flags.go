@@ -86,12 +86,14 @@ func (v *volumeFlags) addMount(text string) error {
 			quoted(parts[0]), podplan.ErrName)
 	}
 	if len(parts) == 3 {
-		switch parts[2] {
-		case "ro":
-			m.ReadOnly = true
-		case "rw":
-		default:
-			return fmt.Errorf("%s: want ro or rw", quoted(parts[2]))
+		for option := range strings.SplitSeq(parts[2], ",") {
+			switch option {
+			case "ro":
+				m.ReadOnly = true
+			case "rw", "z", "Z": // z and Z ask for labels of SELinux, which no pod has
+			default:
+				return fmt.Errorf("%s: want ro or rw", quoted(option))
+			}
 		}
 	}
 	return v.mount(m)

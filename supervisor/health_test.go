@@ -14,6 +14,7 @@ import (
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/poll"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // checked is a health check by a shell script, with the shortest pauses.
@@ -25,7 +26,7 @@ func checked(text string) *spec.HealthCheck {
 func (r *running) awaitHealth(want HealthState) Health {
 	r.t.Helper()
 	var got AppStatus
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool {
 		got = r.Status()[0]
 		return got.Health != nil && got.Health.State == want
 	}) {
@@ -37,7 +38,7 @@ func (r *running) awaitHealth(want HealthState) Health {
 // awaitFile waits until there is a file.
 func awaitFile(t *testing.T, path string) {
 	t.Helper()
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { _, err := os.Stat(path); return err == nil }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { _, err := os.Stat(path); return err == nil }) {
 		t.Fatalf("no %s", path)
 	}
 }
@@ -186,7 +187,7 @@ func TestAnUnhealthyAppBacksOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text []byte
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { text, _ = os.ReadFile(runs); return len(text) > 1 }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { text, _ = os.ReadFile(runs); return len(text) > 1 }) {
 		t.Errorf("%d runs", len(text))
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {
@@ -218,7 +219,7 @@ func TestReadinessWaitsForHealth(t *testing.T) {
 	check := checked("test -e " + up)
 	check.Ready, check.StartPeriod = true, time.Hour
 	pod := start(t, Config{Grace: time.Minute, Apps: []App{{Name: "app", Main: b.sh("exec sleep 1000"), Health: check}}})
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { h := pod.Status()[0].Health; return h != nil && h.Reason != "" }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { h := pod.Status()[0].Health; return h != nil && h.Reason != "" }) {
 		t.Fatal("no check has failed")
 	}
 	select {
@@ -273,7 +274,7 @@ func TestAHungStartOfACheckFailsIt(t *testing.T) {
 		t.Errorf("%d checks have begun", got)
 	}
 	close(c.released)
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { return c.starts.Load() > 1 }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { return c.starts.Load() > 1 }) {
 		t.Error("no check after the one that hung")
 	}
 	if code, err := pod.stopped(); code != 0 || err != nil {

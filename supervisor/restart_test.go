@@ -15,13 +15,14 @@ import (
 	"kurma.io/stager/spec"
 	. "kurma.io/stager/supervisor"
 	"kurma.io/stager/tests/poll"
+	"kurma.io/stager/tests/surroundings"
 )
 
 // awaitState waits until the pod's first app has the state.
 func (r *running) awaitState(want State) {
 	r.t.Helper()
 	var got AppStatus
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { got = r.Status()[0]; return got.State == want }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { got = r.Status()[0]; return got.State == want }) {
 		r.t.Fatalf("%+v, want state %s", got, want)
 	}
 }
@@ -99,7 +100,7 @@ func TestAnAppThatIsStartedAgainCountsForTheExitPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	open()
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { return pod.Status()[1].State == StateExited }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { return pod.Status()[1].State == StateExited }) {
 		t.Fatal("the other app has not ended")
 	}
 	if got := pod.Status()[0]; got.State != StateRunning {
@@ -127,7 +128,7 @@ func TestRestartsAreRefused(t *testing.T) {
 		{Name: "runs", Main: b.sh("exec sleep 1000")},
 	}}).up()
 	pod.awaitState(StateExited)
-	if !poll.Until(10*time.Second, time.Millisecond, func() bool { return pod.Status()[1].State == StateExited }) {
+	if !poll.Until(surroundings.Patience, time.Millisecond, func() bool { return pod.Status()[1].State == StateExited }) {
 		t.Fatal("the app has not ended")
 	}
 	if err := os.Remove(program); err != nil {
