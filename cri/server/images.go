@@ -190,15 +190,18 @@ func (s *Server) RemoveImage(
 		return nil, fmt.Errorf("%w: image %s is the administrator's", errInvalid, ref)
 	}
 	found, err := s.index.Find(ref)
-	if err != nil || found == nil {
-		return &runtimeapi.RemoveImageResponse{}, err
+	if err != nil {
+		return nil, err
+	}
+	defer s.collectImages() // also if kubelet asks again, because not all was removed
+	if found == nil {
+		return &runtimeapi.RemoveImageResponse{}, nil
 	}
 	if _, err := s.images.Remove(ctx, func(all []*images.Image, imports images.Imports) ([]*images.Image, error) {
 		return s.choose(all, imports, found.ID)
 	}); err != nil {
 		return nil, err
 	}
-	s.collectImages()
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 

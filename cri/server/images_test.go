@@ -258,7 +258,7 @@ func TestLeftoversOfImagesGoWithTheNextCall(t *testing.T) {
 		_, err := s.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec})
 		return err
 	}
-	for i, call := range []func() error{pull, remove} {
+	for i, call := range []func() error{pull, remove, remove} {
 		err := os.MkdirAll(filepath.Join(config.State, "images/.tmp-earlier/rootfs"), 0o700)
 		if err := errors.Join(err, call()); err != nil {
 			t.Fatal(err)

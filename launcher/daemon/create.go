@@ -172,9 +172,11 @@ func (d *Daemon) create(ctx context.Context, store *pods.Store, got obtained, uu
 	}
 	asked := o.Options
 	for attempt := 1; ; attempt++ {
-		names, err := store.LiveNames()
-		if err != nil {
-			return nil, nil, err
+		var names map[string]string
+		if asked.Name == "" { // else nobody asks for them, and each pod is read
+			if names, err = store.LiveNames(); err != nil {
+				return nil, nil, err
+			}
 		}
 		if o.Options.Publish, err = store.ChoosePorts(asked.Publish); err != nil {
 			return nil, nil, err
