@@ -118,3 +118,11 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 		}
 	}
 }
+
+func TestAMetricThatTheTableLacksHasNoNumber(t *testing.T) {
+	group := &cgroups.Group{Path: "pod", Hierarchies: []cgroups.Hierarchy{{Mount: t.TempDir(), V2: true}}}
+	writeFiles(t, group.Dir(group.Hierarchies[0]), map[string]string{"memory.current": "1"})
+	if n, ok := FilesOf(group, "").Bytes("container_unknown"); ok {
+		t.Errorf("it has %d", n)
+	}
+}

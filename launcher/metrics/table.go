@@ -28,9 +28,14 @@ type Metric struct {
 // Table returns all metrics, which the caller does not change.
 func Table() []Metric { return table }
 
-// Of returns the metric of that name, which the table has.
+// Of returns the metric of that name; without a name and a kind, and in no file, if the table has none.
 func Of(name string) Metric {
-	return table[slices.IndexFunc(table, func(m Metric) bool { return m.Name == name })]
+	for _, m := range table {
+		if m.Name == name {
+			return m
+		}
+	}
+	return Metric{}
 }
 
 // LabelNames returns the names of a metric's labels: the common ones, and its own.

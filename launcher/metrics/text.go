@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"kurma.io/stager/internal/loopback"
 )
@@ -72,17 +71,21 @@ func labelled(names, values []string) (all []string) {
 }
 
 // Serve serves the text of write as /metrics at an address of loopback.Listen until stop is called. Write runs once at
-// a time.
+// a time, and not for a client that has gone before its turn.
 func Serve(address string, write func(*Text) error) (stop func(), err error) {
 	listener, err := loopback.Listen(address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics at %s: %w", address, err)
 	}
-	var one sync.Mutex
+	turn := make(chan struct{}, 1)
 	handler := http.NewServeMux()
-	handler.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		one.Lock()
-		defer one.Unlock()
+	handler.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler) // package http closes the connection, without an answer
+		}
 		text := new(Text)
 		if err := write(text); err != nil {
 			http.Error(w, strings.ReplaceAll(err.Error(), "\n", "; "), http.StatusInternalServerError)
