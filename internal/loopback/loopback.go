@@ -1,5 +1,6 @@
-// Package loopback serves HTTP to this machine alone. Every user of the machine can connect to a loopback address: all
-// strangers together can make a server hold some megabytes, and 64 descriptors.
+// Package loopback serves HTTP to this machine alone, and makes Unix sockets for root, also those of other protocols.
+// Every user of the machine can connect to a loopback address: all strangers together can make a server hold some
+// megabytes, and 64 descriptors, if its handlers end with the contexts of their requests.
 package loopback
 
 import (
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -58,11 +60,14 @@ func Socket(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make socket: %w", err)
 	}
-	if connection, err := net.Dial("unix", path); err == nil {
+	connection, err := net.Dial("unix", path)
+	if err == nil {
 		connection.Close()
 		return nil, fmt.Errorf("make socket: another server serves %s", path)
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+	// Any other error may be that of a live server, which has a full backlog or a socket of another type.
+	info, statErr := os.Lstat(path)
+	if errors.Is(err, syscall.ECONNREFUSED) && statErr == nil && info.Mode().Type() == os.ModeSocket {
 		_ = os.Remove(path) // Listen reports what is wrong with it
 	}
 	listener, err := net.Listen("unix", path)
@@ -102,7 +107,7 @@ func (c *clients) Accept() (net.Conn, error) {
 	defer c.mu.Unlock()
 	c.strangers = append(c.strangers, stranger)
 	if len(c.strangers) > MaxStrangers {
-		_ = c.strangers[0].Conn.Close() // package http, which reads it, then ends it
+		_ = c.strangers[0].Close() // package http may not read it while a handler runs, whose context this ends
 		c.strangers = slices.Delete(c.strangers, 0, 1)
 	}
 	return stranger, nil
