@@ -1,4 +1,5 @@
-// Package journal sends the apps' output to systemd's journal, in addition to the log files.
+// Package journal sends the apps' output to systemd's journal: for the stager without waiting, in addition to the log
+// files, and for others line by line.
 package journal
 
 import (
@@ -177,6 +178,20 @@ func fieldsOf(pod Origin, app string) (fields []byte) {
 		}
 	}
 	return fields
+}
+
+// Send sends a line as an entry of an app to journald's socket at path, and waits while the journal has no room for it.
+// The line has no newline.
+func Send(path string, pod Origin, app string, priority Priority, line string) error {
+	conn, err := dialJournal(path) // each time: journald may have been restarted with a new socket
+	if err == nil {
+		_, err = conn.Write(entryOf(fieldsOf(pod, app), priority, []byte(line)))
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("send to journal: %w", err)
+	}
+	return nil
 }
 
 // entryOf returns the datagram for one line; line has no newline.

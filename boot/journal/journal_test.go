@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -126,6 +127,46 @@ func TestJournalThatNeverReadsIsLeft(t *testing.T) {
 	}
 	if err := j.close(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
+	}
+}
+
+// Send waits for a journal that does not read, so that every line arrives, also with the next journal.
+func TestSendLosesNoLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	conn := fakeJournal(t, path)
+	const lines = 2000 // more than a socket's queue has room for (net.unix.max_dgram_qlen)
+	sent := make(chan error, 1)
+	go func() {
+		for i := range lines {
+			if err := Send(path, Origin{Name: "web", UUID: "u"}, "db", Info, fmt.Sprint("line ", i)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for i := range lines {
+		want := fmt.Sprintf("SYSLOG_IDENTIFIER=db\nKURMA_APP=db\nKURMA_POD=web\nKURMA_POD_UUID=u\nPRIORITY=6\nMESSAGE=line %d\n", i)
+		if diff := cmp.Diff(want, received(t, conn)); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if err := Send(path, Origin{}, "db", Info, "lost"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("without a journal: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	second := fakeJournal(t, path)
+	if err := Send(path, Origin{}, "db", Error, strings.Repeat("x", 64<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if got := received(t, second); !strings.HasSuffix(got, "x\n") {
+		t.Errorf("got %q", got)
 	}
 }
 
