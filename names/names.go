@@ -37,12 +37,13 @@ const (
 	ControlSocket = RunDir + "/control.sock"
 )
 
-// Annotations. The first is of the pod, the next seven are of an app in the pod manifest, the ninth is of an app or its
+// Annotations. The first is of the pod, the next eight are of an app in the pod manifest, the tenth is of an app or its
 // image; the others are of the stager image.
 const (
 	HostnameAnnotation       = "kurma.io/stager/hostname"          // of the pod's UTS namespace
 	StdinAnnotation          = "kurma.io/stager/stdin"             // "null", "stream" or "once"
-	TTYAnnotation            = "kurma.io/stager/tty"               // "true" or "false", or the first size, "80x24"
+	TTYAnnotation            = "kurma.io/stager/tty"               // "true" or "false"
+	TTYSizeAnnotation        = "kurma.io/stager/tty-size"          // "80x24", of the terminal until a caller sets another
 	HideProcessesAnnotation  = "kurma.io/stager/hide-processes"    // "true" or "false"
 	EnvironmentAnnotation    = "kurma.io/stager/environment"       // a list of NAME=value, as JSON
 	SeccompProfileAnnotation = "kurma.io/stager/seccomp-profile"   // as Kubernetes has it, JSON

@@ -230,22 +230,19 @@ func streamsOf(annotations types.Annotations) (stdin, once bool, terminal *Size,
 	return stdin, once, terminal, err
 }
 
-// terminalOf reads the annotation for an app's terminal. A program may fail with a terminal of no size.
+// terminalOf reads the annotations for an app's terminal. A program may fail with a terminal of no size.
 func terminalOf(annotations types.Annotations) (*Size, error) {
-	switch v, _ := annotations.Get(names.TTYAnnotation); v {
-	case "", "false":
-		return nil, nil
-	case "true":
-		return &Size{80, 24}, nil
-	default:
-		var s Size
-		_, err := fmt.Sscanf(v, "%dx%d", &s.Width, &s.Height)
-		if err != nil || v != fmt.Sprintf("%dx%d", s.Width, s.Height) || s.Width == 0 || s.Height == 0 {
-			return nil, fmt.Errorf(`annotation %s: %q: must be "true", "false" or a size such as "80x24"`,
-				names.TTYAnnotation, v)
+	size := Size{80, 24}
+	if text, ok := annotations.Get(names.TTYSizeAnnotation); ok {
+		_, err := fmt.Sscanf(text, "%dx%d", &size.Width, &size.Height)
+		if err != nil || text != fmt.Sprintf("%dx%d", size.Width, size.Height) || size.Width == 0 || size.Height == 0 {
+			return nil, fmt.Errorf(`annotation %s: %q: must be a size such as "80x24"`, names.TTYSizeAnnotation, text)
 		}
-		return &s, nil
 	}
+	if has, err := flag(annotations, names.TTYAnnotation); err != nil || !has {
+		return nil, err
+	}
+	return &size, nil
 }
 
 // processFlags reads the annotations for the processes that an app sees, and for the meaning of its user and group.

@@ -144,16 +144,36 @@ func TestAnAppBecomesASpec(t *testing.T) {
 
 // A terminal has a size from the start: programs fail with one of no columns.
 func TestATerminalHasASize(t *testing.T) {
-	for text, want := range map[string]*Size{"": nil, "false": nil, "true": {80, 24}, "101x33": {101, 33}, "65535x1": {65535, 1}} {
-		got, err := terminalOf(types.Annotations{{Name: names.TTYAnnotation, Value: text}})
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%q: %v\n%s", text, err, diff)
+	annotated := func(tty, size string) types.Annotations {
+		all := types.Annotations{{Name: names.TTYAnnotation, Value: tty}}
+		if size != "" {
+			all = append(all, types.Annotation{Name: names.TTYSizeAnnotation, Value: size})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		tty, size string
+		want      *Size
+	}{
+		{"", "", nil},
+		{"false", "101x33", nil},
+		{"true", "", &Size{80, 24}},
+		{"true", "101x33", &Size{101, 33}},
+		{"true", "65535x1", &Size{65535, 1}},
+	} {
+		got, err := terminalOf(annotated(tt.tty, tt.size))
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%q, %q: %v\n%s", tt.tty, tt.size, err, diff)
 		}
 	}
-	for _, text := range []string{"yes", "80", "80x", "0x24", "80x0", "80x24x", "-1x24", "65536x24", "080x24", " 80x24"} {
-		if got, err := terminalOf(types.Annotations{{Name: names.TTYAnnotation, Value: text}}); err == nil || !strings.Contains(err.Error(), `must be "true", "false" or a size such as "80x24"`) {
-			t.Errorf("%q: %v, %v", text, got, err)
+	for _, size := range []string{"yes", "80", "80x", "0x24", "80x0", "80x24x", "-1x24", "65536x24", "080x24", " 80x24"} {
+		got, err := terminalOf(annotated("true", size))
+		if err == nil || !strings.Contains(err.Error(), `must be a size such as "80x24"`) {
+			t.Errorf("%q: %v, %v", size, got, err)
 		}
+	}
+	if got, err := terminalOf(annotated("101x33", "")); err == nil {
+		t.Errorf("a size as the other annotation: %v", got)
 	}
 }
 

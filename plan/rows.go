@@ -127,8 +127,8 @@ func (r Rows) Check() error {
 // annotations is the table of the names of the annotations of pods and apps that this package reads.
 func annotations() []string {
 	return []string{
-		names.HostnameAnnotation, names.StdinAnnotation, names.TTYAnnotation, names.HideProcessesAnnotation,
-		names.EnvironmentAnnotation, names.SeccompProfileAnnotation, names.OwnPIDsAnnotation, names.NumericIDsAnnotation,
+		names.HostnameAnnotation, names.StdinAnnotation, names.TTYAnnotation, names.TTYSizeAnnotation,
+		names.HideProcessesAnnotation, names.EnvironmentAnnotation, names.SeccompProfileAnnotation, names.OwnPIDsAnnotation, names.NumericIDsAnnotation,
 		names.StopSignalAnnotation, notifyAnnotation,
 		names.HealthCommandAnnotation, names.HealthIntervalAnnotation, names.HealthTimeoutAnnotation,
 		names.HealthRetriesAnnotation, names.HealthStartPeriodAnnotation, names.HealthOnFailureAnnotation,

@@ -54,7 +54,10 @@ func (a *AppOptions) annotations() types.Annotations {
 		all = append(all, types.Annotation{Name: names.StdinAnnotation, Value: "stream"})
 	}
 	if a.TTY {
-		all = append(all, types.Annotation{Name: names.TTYAnnotation, Value: cmp.Or(a.TTYSize, "true")})
+		all = append(all, types.Annotation{Name: names.TTYAnnotation, Value: "true"})
+	}
+	if a.TTYSize != "" {
+		all = append(all, types.Annotation{Name: names.TTYSizeAnnotation, Value: a.TTYSize})
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Health)) {
 		all = append(all, types.Annotation{Name: types.ACIdentifier(name), Value: a.Health[name]})

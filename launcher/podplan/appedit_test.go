@@ -208,7 +208,7 @@ func TestOptionsForStdinTerminalAndHealthAreAnnotations(t *testing.T) {
 	if diff := cmp.Diff(want, both.annotations()); diff != "" {
 		t.Error(diff)
 	}
-	want = types.Annotations{{Name: names.TTYAnnotation, Value: "101x33"}}
+	want = types.Annotations{{Name: names.TTYAnnotation, Value: "true"}, {Name: names.TTYSizeAnnotation, Value: "101x33"}}
 	sized := AppOptions{TTY: true, TTYSize: "101x33"}
 	if diff := cmp.Diff(want, sized.annotations()); diff != "" {
 		t.Error(diff)

@@ -10,6 +10,7 @@ import (
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
 	"kurma.io/stager/manifest"
+	"kurma.io/stager/names"
 )
 
 // Generate returns the pod manifest with which run, and the plan's Options, plans the pod of a plan again. Volumes are
@@ -26,7 +27,11 @@ func Generate(plan pods.Plan, named Volumes) (map[string]any, error) {
 	}
 	withoutHosts(pod, plan)
 	if apps := listIn(pod, "apps"); plan.Image != "" && len(apps) == 1 {
-		apps[0].(map[string]any)["image"] = map[string]any{"name": plan.Image}
+		app := apps[0].(map[string]any)
+		app["image"] = map[string]any{"name": plan.Image}
+		if annotations := listIn(app, "annotations"); annotations != nil {
+			app["annotations"] = slices.DeleteFunc(annotations, isTerminalSize) // of the terminal of the run
+		}
 	}
 	for _, volume := range volumesIn(pod) {
 		source, _ := volume["source"].(string)
@@ -42,6 +47,11 @@ func Generate(plan pods.Plan, named Volumes) (map[string]any, error) {
 		pod["ports"] = append(listIn(pod, "ports"), ports...)
 	}
 	return pod, nil
+}
+
+func isTerminalSize(annotation any) bool {
+	a, _ := annotation.(map[string]any)
+	return a["name"] == names.TTYSizeAnnotation
 }
 
 // publishedPorts returns the ports of the pod that its manifest does not have, as it would have them.

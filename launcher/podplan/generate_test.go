@@ -67,3 +67,22 @@ func TestAGeneratedManifestHasThePortsOfOptions(t *testing.T) {
 		t.Errorf("a request without a text is %q", text)
 	}
 }
+
+// The size of the terminal of a run is of that run alone.
+func TestAGeneratedManifestHasNoSizeOfATerminal(t *testing.T) {
+	p := newPlanner()
+	plan, _, err := p.FromImage("example.com/my_app.1", nil, Options{App: AppOptions{TTY: true, TTYSize: "101x33"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Image = "example.com/my_app.1" // as the daemon keeps it
+	generated, err := Generate(plan, named{"/volumes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := listIn(generated, "apps")[0].(map[string]any)
+	want := []any{map[string]any{"name": "kurma.io/stager/tty", "value": "true"}}
+	if diff := cmp.Diff(want, app["annotations"]); diff != "" {
+		t.Error(diff)
+	}
+}
