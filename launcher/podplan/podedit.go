@@ -152,8 +152,8 @@ func (d *document) dropCovered(s section, o Options) {
 		return !filled && slices.ContainsFunc(o.Mounts, func(m Mount) bool {
 			target := path.Clean(m.Target)
 			if spec.Inside(target, at) {
-				d.around = append(d.around, fmt.Sprintf("the image's volume at %q is not made, because %q is inside: other "+
-					"files in it end with the pod", at, target))
+				d.around = append(d.around, fmt.Sprintf("the image's volume at %q is not made, because %q is inside: "+
+					"the app's other files in %q are deleted with the pod", at, target, at))
 				return true
 			}
 			return spec.Inside(at, target)
