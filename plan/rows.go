@@ -128,7 +128,8 @@ func (r Rows) Check() error {
 func annotations() []string {
 	return []string{
 		names.HostnameAnnotation, names.StdinAnnotation, names.TTYAnnotation, names.TTYSizeAnnotation,
-		names.HideProcessesAnnotation, names.EnvironmentAnnotation, names.SeccompProfileAnnotation, names.OwnPIDsAnnotation, names.NumericIDsAnnotation,
+		names.HideProcessesAnnotation, names.EnvironmentAnnotation, names.SeccompProfileAnnotation,
+		names.OwnPIDsAnnotation, names.NumericIDsAnnotation,
 		names.StopSignalAnnotation, notifyAnnotation,
 		names.HealthCommandAnnotation, names.HealthIntervalAnnotation, names.HealthTimeoutAnnotation,
 		names.HealthRetriesAnnotation, names.HealthStartPeriodAnnotation, names.HealthOnFailureAnnotation,
