@@ -100,7 +100,7 @@ func partsOf(manifest *v1.Manifest, openConfig blobs, layerOf func(v1.Descriptor
 		return readDocument("configuration", of, openConfig, v1.ParseConfigFile)
 	}
 	for _, d := range manifest.Layers {
-		if !d.MediaType.IsLayer() {
+		if !isLayer(d.MediaType) {
 			return p, fmt.Errorf("media type %q is not a layer's", d.MediaType)
 		}
 		p.layers = append(p.layers, layerOf(d))

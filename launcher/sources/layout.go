@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // The annotations of an index that name its images: OCI's has a tag or a whole name; containerd and Docker write the
@@ -25,6 +26,9 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	index := &v1.IndexManifest{} // the layout's only document without a digest
 	if err := readJSON(dir, layoutIndex, index); err != nil {
 		return nil, fmt.Errorf("read OCI layout: %w", err)
+	}
+	if n := len(index.Manifests); n > maxNames { // before any is read
+		return nil, fmt.Errorf("the layout lists %d images, more than %d", n, maxNames)
 	}
 	document := func(_, digest string, size int64) (*os.File, func(), error) {
 		return openBlob(ctx, dir, blobName(digest), digest, size)
@@ -49,32 +53,54 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 }
 
 // described returns the entries of an index that lists several: where an entry has no platform, with that of the
-// image's own configuration, and without those that are no image, such as a signature. An entry that cannot be read
-// stays: its import says why.
+// image's own configuration, and without those that are no image, such as a signature. It reads each document once. An
+// entry that cannot be read stays: its import says why.
 func described(list []v1.Descriptor, open blobs) []v1.Descriptor {
 	if len(list) < 2 {
 		return list
 	}
+	type answer struct {
+		platform *v1.Platform
+		isImage  bool
+	}
+	known := make(map[v1.Hash]answer)
 	var all []v1.Descriptor
 	for _, d := range list {
-		if d.Platform == nil && !d.MediaType.IsIndex() {
-			manifest, err := readDocument("manifest", d, open, v1.ParseManifest)
-			if err == nil && !isImage(manifest) {
-				continue
-			}
-			if err == nil {
-				d.Platform = platformOf(manifest.Config, open)
-			}
+		if d.Platform != nil || d.MediaType.IsIndex() {
+			all = append(all, d)
+			continue
 		}
-		all = append(all, d)
+		found, isKnown := known[d.Digest]
+		if !isKnown {
+			manifest, err := readDocument("manifest", d, open, v1.ParseManifest)
+			if found.isImage = err != nil || isImage(manifest); err == nil && found.isImage {
+				found.platform = platformOf(manifest.Config, open)
+			}
+			known[d.Digest] = found
+		}
+		if d.Platform = found.platform; found.isImage {
+			all = append(all, d)
+		}
 	}
 	return all
 }
 
-// isImage reports whether a manifest is of an image and not of an artifact.
+// isImage reports whether a manifest is of an image and not of an artifact, which may have an image's configuration but
+// none of its layers. An image with one unknown layer is an image: its import says what is wrong.
 func isImage(m *v1.Manifest) bool {
-	return m.Config.MediaType.IsConfig() &&
-		!slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return !d.MediaType.IsLayer() })
+	layer := func(d v1.Descriptor) bool { return isLayer(d.MediaType) }
+	return m.Config.MediaType.IsConfig() && (len(m.Layers) == 0 || slices.ContainsFunc(m.Layers, layer))
+}
+
+// isLayer reports whether a media type is a layer's. The library lacks two of Zstandard: Docker's, which BuildKit has
+// written, and OCI's of layers that are not to be distributed. A layer's first bytes say how it is compressed.
+func isLayer(kind types.MediaType) bool {
+	switch kind {
+	case "application/vnd.docker.image.rootfs.diff.tar.zstd",
+		"application/vnd.oci.image.layer.nondistributable.v1.tar+zstd":
+		return true
+	}
+	return kind.IsLayer()
 }
 
 // platformOf returns the platform that an image's configuration names, nil for none.
@@ -95,9 +121,6 @@ type layoutImage struct {
 // imagesOf returns the images that a layout's index lists for this machine. The entries with one name are one image for
 // several machines, and so are those without a name, unless they have another name, too.
 func imagesOf(list []v1.Descriptor) (found []layoutImage, _ error) {
-	if len(list) > maxNames {
-		return nil, fmt.Errorf("the layout lists %d images, more than %d", len(list), maxNames)
-	}
 	here := thisMachine()
 	named := make(map[string][]v1.Descriptor)
 	var names []string

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
 	"kurma.io/stager/tests/surroundings"
@@ -144,5 +146,57 @@ func TestAnImageHasTheNameOfItsRegistry(t *testing.T) {
 		if image, err := newFetcher(t).Import(t.Context(), dir); err != nil || image.Manifest.Name != want {
 			t.Errorf("%s: %+v, %v", tag, image, err)
 		}
+	}
+}
+
+// An image with a layer that the launcher does not know is not passed over as an artifact is, nor is one with layers of
+// Zstandard in Docker's form.
+func TestNoImageOfALayoutIsPassedOver(t *testing.T) {
+	surroundings.Root(t)
+	for _, tt := range []struct{ layer, words string }{
+		{"application/vnd.docker.image.rootfs.diff.tar.zstd", ""},
+		{"application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", ""},
+		{"application/vnd.example.layer", `media type "application/vnd.example.layer" is not a layer's`},
+	} {
+		archive, diffID := layerOf(t, "file")
+		layout := t.TempDir()
+		image := func(tag, config string, layers ...string) string {
+			manifest := fmt.Sprintf(`{"schemaVersion": 2, "config": %s, "layers": [%s]}`, config, strings.Join(layers, ", "))
+			return strings.TrimSuffix(writeBlob(t, layout, manifestType, manifest), "}") +
+				fmt.Sprintf(`, "annotations": {"org.opencontainers.image.ref.name": %q}}`, tag)
+		}
+		config := func(diffIDs string) string {
+			return writeBlob(t, layout, configType, fmt.Sprintf(`{"os": "linux", "architecture": %q, "rootfs": {"type": "layers", "diff_ids": [%s]}, "config": {"Cmd": ["/x"]}}`,
+				runtime.GOARCH, diffIDs))
+		}
+		known := writeBlob(t, layout, "application/vnd.oci.image.layer.v1.tar", string(archive))
+		odd := strings.Replace(known, "application/vnd.oci.image.layer.v1.tar", tt.layer, 1)
+		both := fmt.Sprintf("%q, %q", diffID, diffID)
+		writeIndex(t, layout, image("one", config(both), known, odd)+", "+image("two", config("")))
+		all, err := newFetcher(t).ImportAll(t.Context(), layout)
+		if tt.words == "" && (err != nil || len(all) != 2) || tt.words != "" && (err == nil || !strings.Contains(err.Error(), tt.words)) {
+			t.Errorf("%s: %d images, %v, want %q", tt.layer, len(all), err, tt.words)
+		}
+	}
+}
+
+// The limit of a layout's images comes before any of them is read, and equal entries are read once.
+func TestALayoutIsNotReadTwice(t *testing.T) {
+	layout := t.TempDir()
+	manifest := manifestOf(writeBlob(t, layout, "application/vnd.oci.empty.v1+json", "{}"))
+	artifact := writeBlob(t, layout, manifestType, manifest)
+	writeIndex(t, layout, strings.Repeat(artifact+", ", maxNames)+artifact)
+	const want = "the layout lists 1001 images, more than 1000"
+	if _, err := layoutImages(t.Context(), layout, layout); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	reads := 0
+	entry := v1.Descriptor{Digest: v1.Hash{Algorithm: "sha256", Hex: digestOf([]byte(manifest))[len("sha256:"):]}, Size: int64(len(manifest))}
+	left := described([]v1.Descriptor{entry, entry, entry}, func(_, digest string, size int64) (*os.File, func(), error) {
+		reads++
+		return openBlob(t.Context(), layout, blobName(digest), digest, size)
+	})
+	if reads != 1 || len(left) != 0 {
+		t.Errorf("%d reads, and %v are images", reads, left)
 	}
 }
