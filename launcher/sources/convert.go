@@ -220,11 +220,11 @@ func (w *layerWriter) above(name string) error {
 }
 
 // missingFolder writes the working directory of an image if its layers lack it, and the folders on the way: Docker
-// makes them, also where symbolic links lead. What is beyond a file stays as it is.
+// makes them, also where symbolic links lead. What is beyond a file, or a loop of links, stays as it is.
 func (w *layerWriter) missingFolder(dir string) error {
 	dir, err := w.below.Resolve(dir)
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // a start with this working directory reports it
 	}
 	dir = inRoot(dir)
 	at := ""

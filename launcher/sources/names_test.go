@@ -117,8 +117,12 @@ func TestEachNameOfAnImageIsKept(t *testing.T) {
 
 // The working directory of an image is there, as Docker makes it, unless the image has something in its place.
 func TestTheWorkingDirectoryIsMade(t *testing.T) {
-	for dir, want := range map[string]string{"": "", "/": "", "/d": "", "/new": "new", "/d/e/f": "d/e/f", "/link/x": "d/x", "/link": "", "/file/x": "", "/a/../b": "b", "new": "new", "../d/e/f": "d/e/f"} {
-		layer, diffID := layerOf(t, "d/", "file", "link>d")
+	for dir, want := range map[string]string{"": "", "/": "", "/d": "", "/new": "new", "/d/e/f": "d/e/f", "/link/x": "d/x", "/link": "", "/file/x": "", "/a/../b": "b", "new": "new", "../d/e/f": "d/e/f", "/loop/x": "", "/far/x": ""} {
+		names := []string{"d/", "file", "link>d", "loop>loop", "far>l0"}
+		for i := range 300 { // more than are followed
+			names = append(names, fmt.Sprintf("l%d>l%d", i, i+1))
+		}
+		layer, diffID := layerOf(t, names...)
 		layout := t.TempDir()
 		of := writeBlob(t, layout, "application/vnd.oci.image.layer.v1.tar", string(layer))
 		config := writeBlob(t, layout, configType, fmt.Sprintf(`{"rootfs": {"type": "layers", "diff_ids": [%q]}, "config": {"Cmd": ["/x"], "WorkingDir": %q}}`, diffID, dir))
