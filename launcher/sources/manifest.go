@@ -87,6 +87,13 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 	for _, layer := range layers {
 		m.Dependencies = append(m.Dependencies, dependency{layer.Manifest.Name, layer.ID})
 	}
+	var err error
+	if m.App, err = appOf(c, layers); err != nil {
+		return nil, err
+	}
+	if err := m.annotateVariables(); err != nil { // before the labels: none of them counts as the variables
+		return nil, err
+	}
 	for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
 		if valid, err := types.SanitizeACIdentifier(strings.ToLower(key)); err == nil {
 			m.annotate(valid, c.Labels[key])
@@ -98,14 +105,8 @@ func convert(config *v1.ConfigFile, name, version string, layers []*images.Image
 	if !config.Created.IsZero() {
 		m.annotate("created", config.Created.UTC().Format("2006-01-02T15:04:05Z"))
 	}
-	err := cmp.Or(m.annotateHealth(c.Healthcheck, c.Shell), m.annotateExec(c.Entrypoint, c.Cmd))
+	err = cmp.Or(m.annotateHealth(c.Healthcheck, c.Shell), m.annotateExec(c.Entrypoint, c.Cmd))
 	if err != nil {
-		return nil, err
-	}
-	if m.App, err = appOf(c, layers); err != nil {
-		return nil, err
-	}
-	if err := m.annotateVariables(); err != nil {
 		return nil, err
 	}
 	return json.Marshal(m)
