@@ -138,9 +138,17 @@ func TestAnInitThatIsNotAnnouncedIsAnError(t *testing.T) {
 	cmd := failingStager(t, failing.Call{Number: unix.SYS_SENDMSG, Args: answers}, "exit", unix.CLONE_NEWPID)
 	cmd.Stderr = &messages
 	err := cmd.Run()
-	const want = names.Program + ": make the pod's init: the process that makes it has ended with 0x100\n"
+	const want = names.Program + ": make the pod's init: the process that makes it ended with exit status 1\n"
 	if code := cmd.ProcessState.ExitCode(); code != 1 || messages.String() != want {
 		t.Errorf("%v; stderr %q, want %q", err, messages.String(), want)
+	}
+}
+
+func TestAnEndIsToldInWords(t *testing.T) {
+	for status, want := range map[syscall.WaitStatus]string{0x100: "ended with exit status 1", 0x7f00: "ended with exit status 127", 9: "was killed by SIGKILL", 0x8b: "was killed by SIGSEGV"} {
+		if got := ending(status); got != want {
+			t.Errorf("%#x: %q, want %q", status, got, want)
+		}
 	}
 }
 

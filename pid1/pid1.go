@@ -168,9 +168,17 @@ func (i *Init) Begin(namespaces uintptr, ready *os.File) error {
 func (i *Init) collectSeed() error {
 	status, err := collect(i.seed)
 	if err == nil && status != 0 {
-		err = fmt.Errorf("the process that makes it has ended with %#x", status)
+		err = errors.New("the process that makes it " + ending(status))
 	}
 	return err
+}
+
+// ending says in words how a process has ended.
+func ending(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return "was killed by " + unix.SignalName(status.Signal())
+	}
+	return fmt.Sprintf("ended with exit status %d", status.ExitStatus())
 }
 
 // PID is init's number in the supervisor's PID namespace.
