@@ -163,10 +163,7 @@ func (c *container) assemble(
 // runDirect completes the start of a child whose root is being made, as run does for libcontainer's.
 func (c *container) runDirect(child *pid1.Child, l *firstProcess, a *assembly) (err error) {
 	if err := l.pipes.made(a.operations); err != nil {
-		if limit := c.spec.Resources.MemoryLimit; limit != 0 && errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w; its memory limit is %d bytes", err, limit)
-		}
-		return err
+		return c.withMemoryLimit(err)
 	}
 	if c.handles, err = openHandles(child, c.spec.OwnPIDs); err != nil {
 		return err
@@ -186,6 +183,22 @@ func (c *container) runDirect(child *pid1.Child, l *firstProcess, a *assembly) (
 		return err
 	}
 	return c.becomes(l)
+}
+
+// withMemoryLimit adds the memory limit to the error of a process that the kernel has killed because of the limit. A
+// stop also kills a process that has not become its program.
+func (c *container) withMemoryLimit(err error) error {
+	if !errors.Is(err, io.EOF) || c.spec.Resources.MemoryLimit == 0 {
+		return err
+	}
+	m, cgroupErr := c.cgroups()
+	if cgroupErr != nil {
+		return err
+	}
+	if kills, _ := m.OOMKillCount(); kills == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; its memory limit is %d bytes", err, c.spec.Resources.MemoryLimit)
 }
 
 // made waits until a child has made its root.

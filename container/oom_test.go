@@ -100,3 +100,36 @@ func TestOOMKilledIsTrueAfterOtherKills(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A process that is killed before it is its program is told with the memory limit only if the kernel has killed one
+// because of it.
+func TestAKillIsToldWithTheMemoryLimit(t *testing.T) {
+	r, root := newRuntime(t), busyboxRoot(t)
+	in, gate, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	s := testSpec(root, "sh", "-c", "read gate; ("+hungry+"); exec sleep 1000")
+	s.Resources = spec.Resources{MemoryLimit: hungryLimit}
+	c := containerOf(t, r, s)
+	p, err := c.Start(spec.Stdio{Stdin: in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.withMemoryLimit(io.EOF); got != io.EOF { //nolint:errorlint // the same one
+		t.Errorf("before: %v", got)
+	}
+	gate.Close()
+	awaitOtherKill(t, c)
+	if got, want := c.withMemoryLimit(io.EOF).Error(), "EOF; its memory limit is 67108864 bytes"; got != want {
+		t.Errorf("after: %s, want %s", got, want)
+	}
+	if err := unix.Kill(c.initPID, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	<-p.Done()
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
