@@ -64,7 +64,7 @@ func environment(name, value string) (pods.Environment, error) {
 	if !utf8.ValidString(name + value) { // JSON would change it
 		return pods.Environment{}, errors.New("not UTF-8")
 	}
-	if !plan.VariableName().MatchString(name) {
+	if !plan.IsVariableName(name) {
 		return pods.Environment{}, fmt.Errorf(`name %s: want a name of letters, digits, "_", "." and "-", `+
 			`which begins with a letter or "_"`, quoted(name))
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -80,8 +79,16 @@ func addedVariables(app manifest.App) ([]string, error) {
 	return list, nil
 }
 
-// VariableName is what appc allows as the name of a variable in an app section.
-func VariableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`) }
+// IsVariableName reports whether appc allows the name of a variable in an app section.
+func IsVariableName(name string) bool {
+	for i, c := range []byte(name) {
+		isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
+		if !isLetter && (i == 0 || c != '.' && c != '-' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return name != ""
+}
 
 func checkVariable(v string) error {
 	name, _, found := strings.Cut(v, "=")

@@ -258,13 +258,12 @@ func envOf(c *runtimeapi.ContainerConfig, image Image) (env []Variable, others [
 		all = append(all, Variable{v.GetKey(), string(v.GetValue())})
 	}
 	env = lastOfEachName(all)
-	allowed := plan.VariableName()
 	for _, v := range env {
-		if !allowed.MatchString(v.Name) {
+		if !plan.IsVariableName(v.Name) {
 			others = append(others, v.Name+"="+v.Value)
 		}
 	}
-	return slices.DeleteFunc(env, func(v Variable) bool { return !allowed.MatchString(v.Name) }), others, nil
+	return slices.DeleteFunc(env, func(v Variable) bool { return !plan.IsVariableName(v.Name) }), others, nil
 }
 
 // lastOfEachName returns the variables whose names do not come again.

@@ -157,10 +157,9 @@ func (m *imageManifest) annotateExec(entrypoint, command []string) error {
 
 // annotateVariables moves the variables whose names appc does not allow from the app to an annotation.
 func (m *imageManifest) annotateVariables() error {
-	allowed := plan.VariableName()
 	var others []string
 	m.App.Environment = slices.DeleteFunc(m.App.Environment, func(v images.NameValue) bool {
-		if allowed.MatchString(v.Name) {
+		if plan.IsVariableName(v.Name) {
 			return false
 		}
 		others = append(others, v.Name+"="+v.Value)
