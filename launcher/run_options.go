@@ -84,8 +84,8 @@ func appFlags() []string {
 }
 
 func (o *runOptions) declareApp(flags *pflag.FlagSet) {
-	flags.Func("exec", "execute `PROGRAM` instead of the image's, or if it is empty the words after --, which else are "+
-		"its arguments (also --entrypoint)", func(text string) error {
+	flags.Func("exec", "execute `PROGRAM` instead of the image's, with the words after -- as its arguments; with an "+
+		"empty PROGRAM, the words after -- are the whole command (also --entrypoint)", func(text string) error {
 		o.app.Exec, o.app.ArgsAlone = text, text == ""
 		return nil
 	})

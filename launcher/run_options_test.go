@@ -66,8 +66,8 @@ func TestVolumesAreNamedOrHaveATarget(t *testing.T) {
 		".x:/y":         `".x" is neither`,
 		":/y":           `"" is neither`,
 		"x:y":           "want VOLUME:/TARGET[:ro]",
-		"/x:/in/y":      `target "/in/y" and the target "/in" of another volume are one in the other`,
-		"/x:/":          `target "/" and the target "/tmp" of another volume are one in the other`,
+		"/x:/in/y":      `target "/in/y" is inside the target "/in" of another volume; mounts cannot be nested`,
+		"/x:/":          `target "/tmp" is inside the target "/" of another volume; mounts cannot be nested`,
 	} {
 		if err := v.add(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

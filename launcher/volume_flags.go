@@ -124,11 +124,17 @@ func (v *volumeFlags) mount(m podplan.Mount) error {
 		switch {
 		case other.Target == m.Target:
 			return fmt.Errorf("target %s is given twice", quoted(m.Target))
-		case spec.Inside(other.Target, m.Target), spec.Inside(m.Target, other.Target):
-			return fmt.Errorf("target %s and the target %s of another volume are one in the other, where nothing can be mounted",
-				quoted(m.Target), quoted(other.Target))
+		case spec.Inside(m.Target, other.Target):
+			return nested(m.Target, other.Target)
+		case spec.Inside(other.Target, m.Target):
+			return nested(other.Target, m.Target)
 		}
 	}
 	v.mounts = append(v.mounts, m)
 	return nil
+}
+
+func nested(inner, outer string) error {
+	return fmt.Errorf("target %s is inside the target %s of another volume; mounts cannot be nested",
+		quoted(inner), quoted(outer))
 }
