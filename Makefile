@@ -202,7 +202,8 @@ critest: root deps-build deps-test aci images $(CRITEST)
 $(CRITEST):
 	mkdir -p $(@D)
 	cd "$$($(GO) mod download -json sigs.k8s.io/cri-tools@$(CRICTL_VERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')" && \
-		CGO_ENABLED=0 nice $(GO) test -c -ldflags '-s -w' -o '$(abspath $@)' ./cmd/critest
+		CGO_ENABLED=0 nice $(GO) test -c -ldflags '-s -w' -o '$(abspath $@).new' ./cmd/critest
+	mv '$@.new' '$@'
 
 $(CRICTL):
 	CGO_ENABLED=0 GOBIN='$(abspath $@).new' nice $(GO) install -ldflags '-s -w' sigs.k8s.io/cri-tools/cmd/crictl@$(CRICTL_VERSION)
