@@ -9,18 +9,19 @@ if [ "${1-}" != inside ]; then
 fi
 shift
 tree=$(cd "$(dirname "$0")/.." && pwd)
-modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
+exec 3<"$tree" 4<"$(go env GOMODCACHE)" 5<"$(go env GOCACHE)" # one may be below the next mount
 work=/mnt
 mount -t tmpfs -o mode=0755 short "$work"
 cd "$work"
 mkdir tree modules cache upper overlay home tmp
-mount --bind -o ro "$tree" tree
+mount --no-canonicalize --bind -o ro /proc/self/fd/3 tree
 for built in bin build/out dist; do
 	[ ! -d "tree/$built" ] || mount -t tmpfs short "tree/$built"
 done
-mount --bind -o ro "$modules" modules
-mount -t overlay -o "lowerdir=$cache,upperdir=$work/upper,workdir=$work/overlay" overlay cache
+mount --no-canonicalize --bind -o ro /proc/self/fd/4 modules
+mount -t overlay -o "lowerdir=/proc/self/fd/5,upperdir=$work/upper,workdir=$work/overlay" overlay cache
 chown nobody:nogroup home tmp cache cache/*
+exec 3<&- 4<&- 5<&-
 cd tree
 exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set -all --inh-caps -all --no-new-privs \
 	env -i PATH="$PATH" HOME="$work/home" TMPDIR="$work/tmp" GOCACHE="$work/cache" GOMODCACHE="$work/modules" GOFLAGS="${GOFLAGS-}" \
