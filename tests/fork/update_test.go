@@ -67,22 +67,24 @@ func TestAnEarlierForkIsUpdated(t *testing.T) {
 			t.Errorf("%s conflicts, which the fork did not change", name)
 		}
 	}
-	if len(conflicts) > len(ours)/2 {
-		t.Error("most files that the fork has changed conflict")
-	}
-	if len(conflicts) > 0 {
-		return // a person merges them
+	if len(conflicts) > maxConflicts {
+		t.Errorf("%d files conflict, more than %d", len(conflicts), maxConflicts)
 	}
 	if f.commit("vendor^2") != f.commit("origin/main") {
 		t.Error("the fork lacks the stager's history")
 	}
-	f.run([]string{"CGO_ENABLED=1"}, "go", "build", "-buildvcs=false", "-tags", "seccomp netgo osusergo", "-o", os.DevNull, "./stager")
 	for _, room := range rooms() {
-		if !strings.Contains(f.read(room.file), room.change) {
+		if !slices.Contains(conflicts, room.file) && !strings.Contains(f.read(room.file), room.change) {
 			t.Errorf("%s has lost the fork's change", room.file)
 		}
 	}
+	if len(conflicts) == 0 { // otherwise a person merges first
+		f.run([]string{"CGO_ENABLED=1"}, "go", "build", "-buildvcs=false", "-tags", "seccomp netgo osusergo", "-o", os.DevNull, "./stager")
+	}
 }
+
+// maxConflicts is how many files a person may have to merge in an update by 50 commits.
+const maxConflicts = 2
 
 // room is a fork's change in a file of a room: text after a line.
 type room struct{ file, line, change string }
