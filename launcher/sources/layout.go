@@ -33,14 +33,14 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 	document := func(_, digest string, size int64) (*os.File, func(), error) {
 		return openBlob(ctx, dir, blobName(digest), digest, size)
 	}
-	found, err := imagesOf(described(index.Manifests, document))
+	found, err := imagesOf(described(index.Manifests, document, document))
 	if err != nil {
 		return nil, err
 	}
 	var all []archived
 	for _, image := range found {
 		all = append(all, archived{image.references(path), func() (parts, error) {
-			manifest, err := manifestIn(image.Descriptor, document)
+			manifest, err := manifestIn(image.Descriptor, document, document)
 			if err != nil {
 				return parts{}, err
 			}
@@ -55,7 +55,7 @@ func layoutImages(ctx context.Context, dir, path string) ([]archived, error) {
 // described returns the entries of an index that lists several: where an entry has no platform, with that of the
 // image's own configuration, and without those that are no image, such as a signature. It reads each document once. An
 // entry that cannot be read stays: its import says why.
-func described(list []v1.Descriptor, open blobs) []v1.Descriptor {
+func described(list []v1.Descriptor, open, openConfig blobs) []v1.Descriptor {
 	if len(list) < 2 {
 		return list
 	}
@@ -74,7 +74,7 @@ func described(list []v1.Descriptor, open blobs) []v1.Descriptor {
 		if !isKnown {
 			manifest, err := readDocument("manifest", d, open, v1.ParseManifest)
 			if found.isImage = err != nil || isImage(manifest); err == nil && found.isImage {
-				found.platform = platformOf(manifest.Config, open)
+				found.platform = platformOf(manifest.Config, openConfig)
 			}
 			known[d.Digest] = found
 		}

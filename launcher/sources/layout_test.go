@@ -192,10 +192,11 @@ func TestALayoutIsNotReadTwice(t *testing.T) {
 	}
 	reads := 0
 	entry := v1.Descriptor{Digest: v1.Hash{Algorithm: "sha256", Hex: digestOf([]byte(manifest))[len("sha256:"):]}, Size: int64(len(manifest))}
-	left := described([]v1.Descriptor{entry, entry, entry}, func(_, digest string, size int64) (*os.File, func(), error) {
+	open := func(_, digest string, size int64) (*os.File, func(), error) {
 		reads++
 		return openBlob(t.Context(), layout, blobName(digest), digest, size)
-	})
+	}
+	left := described([]v1.Descriptor{entry, entry, entry}, open, open)
 	if reads != 1 || len(left) != 0 {
 		t.Errorf("%d reads, and %v are images", reads, left)
 	}

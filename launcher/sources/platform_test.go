@@ -128,3 +128,38 @@ func TestAVariantThatTheProcessorLacksIsPassedOver(t *testing.T) {
 		}
 	}
 }
+
+// An index may say nothing of its images: then their configurations say for which machine they are.
+func TestOfAnIndexWithoutPlatformsTheConfigurationDecides(t *testing.T) {
+	index := v1.ImageIndex(empty.Index)
+	for i, arch := range []string{"s390x", runtime.GOARCH} {
+		image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch, RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{Cmd: []string{fmt.Sprint("/", i)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{MediaType: types.OCIManifestSchema1}})
+	}
+	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index})
+	host := newRegistry(t).host
+	for i, top := range []v1.ImageIndex{index, nested} {
+		manifest, err := index.IndexManifest()
+		if err != nil || manifest.Manifests[0].Platform != nil {
+			t.Fatal(manifest, err)
+		}
+		ref, err := name.ParseReference(fmt.Sprintf("%s/app:%d", host, i))
+		if err == nil {
+			err = remote.WriteIndex(ref, top)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFetcher(t)
+		image, err := f.Import(t.Context(), "docker://"+ref.String())
+		if err != nil {
+			t.Error(err)
+		} else if exec := image.Manifest.App.Exec; exec[0] != "/1" {
+			t.Errorf("%s: the image of %v is taken", ref, exec)
+		}
+		f.checkCache(t)
+	}
+}

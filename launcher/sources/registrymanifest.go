@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -136,7 +137,19 @@ func (f *Fetcher) manifest(ctx context.Context, r *repository, ref name.Referenc
 		}
 		return file, func() { release(); _ = file.Close() }, nil
 	}
-	manifest, err := manifestIn(found, open)
+	openConfig := func(what, digest string, size int64) (*os.File, func(), error) {
+		file, done, err := f.get(ctx, r.download(what, digest, size))
+		if err != nil {
+			return nil, nil, err
+		}
+		release, err := f.Memory.document(ctx)
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		return file, func() { release(); done() }, nil
+	}
+	manifest, err := manifestIn(found, open, openConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +169,7 @@ func withoutExtras(m *v1.Manifest) *v1.Manifest {
 }
 
 // manifestIn reads a document that is a manifest, or an index that leads to one.
-func manifestIn(found v1.Descriptor, open blobs) (*v1.Manifest, error) {
+func manifestIn(found v1.Descriptor, open, openConfig blobs) (*v1.Manifest, error) {
 	for range maxIndexes {
 		switch {
 		case found.MediaType.IsSchema1():
@@ -168,9 +181,29 @@ func manifestIn(found v1.Descriptor, open blobs) (*v1.Manifest, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found, err = thisMachine().first(index.Manifests); err != nil {
+		if found, err = choose(index.Manifests, open, openConfig); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("more than %d indexes, each in the one before, lead to the image", maxIndexes)
+}
+
+// maxUndescribed is how many images without a platform an index of a registry may have: for each, a manifest and a
+// configuration are downloaded.
+const maxUndescribed = 64
+
+// choose returns the entry of an index that fits this machine best. Of several without a platform, their
+// configurations decide.
+func choose(list []v1.Descriptor, open, openConfig blobs) (v1.Descriptor, error) {
+	here := thisMachine()
+	fitting := here.fitting(list)
+	unknown := func(d v1.Descriptor) bool { return d.Platform == nil && !d.MediaType.IsIndex() }
+	if len(fitting) < 2 || !slices.ContainsFunc(fitting, unknown) {
+		return here.first(list)
+	}
+	if len(fitting) > maxUndescribed {
+		return v1.Descriptor{}, fmt.Errorf("the index lists %d images without a platform, more than %d", len(fitting),
+			maxUndescribed)
+	}
+	return here.first(described(fitting, open, openConfig))
 }
