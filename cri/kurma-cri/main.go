@@ -6,6 +6,7 @@
 //	kurma-cri [--config FILE] remove-all  removes all pods of the node; the server must not run
 //	kurma-cri --version                   prints the version
 //	kurma-cri monitor FOLDER              watches the pod of a network plugin; the server starts it
+//	kurma-cri start WORD...               becomes a container's stager; the server starts it
 //	kurma-cri hold-pids                   is process 1 of a sandbox's PID namespace; the server starts it
 //	kurma-cri hold                        is the main process of a network plugin's container
 package main
@@ -22,6 +23,7 @@ import (
 	"kurma.io/stager/cri/sandboxes"
 	"kurma.io/stager/cri/server"
 	"kurma.io/stager/internal/version"
+	"kurma.io/stager/launcher/pods"
 )
 
 func main() {
@@ -34,6 +36,9 @@ func main() {
 func run(args []string) error {
 	if len(args) == 1 && args[0] == sandboxes.HoldPIDsCommand {
 		return sandboxes.Hold(os.Stdin, os.Stdout)
+	}
+	if len(args) > 1 && args[0] == server.StartCommand {
+		return pods.Exec(args[1:])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -107,6 +107,9 @@ func isEmpty(text string) bool { return text == "" }
 // monitor is the command line of a pod's monitor, to which the pod's folder is added.
 func monitor() []string { return []string{runtimeName, MonitorCommand} }
 
+// starter is the command line of a process that becomes a stager, to which words are added.
+func starter() []string { return []string{runtimeName, StartCommand} }
+
 // daemon returns the configuration of the launcher's library, for pods with that stagerConfig.
 func (c *Config) daemon(stagerConfig []byte) daemon.Config {
 	return daemon.Config{

@@ -28,9 +28,6 @@ const (
 	notKnown    = 255 // the exit code of one that has ended nobody knows how
 )
 
-// serverKilled is why a container did not start whose server was killed before it could record a reason.
-const serverKilled = "the server was killed while the container was starting"
-
 // lifeOf finds out where a container is.
 func (s *Server) lifeOf(r records.Container) (life, error) {
 	if r.StartError != "" {
@@ -47,12 +44,10 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 		return lost(r, "the pod of the container is gone"), nil
 	case pod == nil:
 		return notStarted(r, serverKilled), nil
-	}
-	switch {
+	case r.Started.IsZero(): // its pod may have ended before its start can say so
+		return life{state: runtimeapi.ContainerState_CONTAINER_CREATED}, nil
 	case pod.Damage != nil:
 		return lost(r, pod.Damage.Error()), nil
-	case pod.Ended() && r.Started.IsZero():
-		return notStarted(r, serverKilled), nil
 	}
 	return lifeOfPod(r, pod), nil
 }

@@ -79,13 +79,13 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 	if err := errors.Join(s.records.WriteContainer(*r), limitBeforeStart(launch.Pod(), *r)); err != nil {
 		return err
 	}
-	attendant, err := launch.StartUnattended(ctx, func() error {
+	attendant, err := launch.StartUnattended(ctx, starter(), func() error {
 		return sandboxes.Enter(s.records.SandboxDir(sandbox.ID), sandbox)
 	})
 	if err != nil {
 		return err
 	}
-	go s.attend(attendant, r.ID)
+	go s.attend(attendant, launch.Pod())
 	if err = limitStarted(launch.Pod(), *r); err == nil {
 		r.Started = time.Now() // see findStrayPods
 		err = s.records.WriteContainer(*r)
@@ -99,13 +99,6 @@ func (s *Server) start(ctx context.Context, r *records.Container) (err error) {
 // killStarted ends a pod whose container counts as not started.
 func (s *Server) killStarted(ctx context.Context, pod *pods.Pod) error {
 	return s.pods.End(context.WithoutCancel(ctx), pod)
-}
-
-// attend waits for the end of a container's pod, and takes the pod down, unless this server ends before.
-func (s *Server) attend(a *pods.Attendant, id string) {
-	if err := a.Attend(s.ending); err != nil {
-		slog.Error("the pod of a container is not taken down", "container", id, "error", oneLine(err))
-	}
 }
 
 // launch makes the container's pod. The file pids is that of pidNamespace.

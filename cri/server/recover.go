@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"kurma.io/stager/cri/imageindex"
@@ -38,8 +37,9 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	ctx, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	var l leftovers
-	var errs [3]error
+	var errs [4]error
 	damaged := s.removeDamaged(ctx)
+	errs[3] = s.recordFailedStarts()
 	l.unfinished, errs[0] = s.findUnfinished()
 	l.mounts, errs[1] = s.findStrayMounts()
 	l.pods, errs[2] = s.endStrayPods(ctx)
@@ -47,26 +47,20 @@ func (s *Server) findLeftovers(ctx context.Context) leftovers {
 	return l
 }
 
-// attendAll attends the containers that run on from an earlier server, and takes down the pods of those that have ended
-// since.
-func (s *Server) attendAll() {
-	all, err := s.pods.List()
-	var ended sync.WaitGroup
-	for _, pod := range all {
-		a, adoptErr := s.pods.Adopt(pod)
-		err = errors.Join(err, adoptErr)
-		switch {
-		case a == nil:
-		case pod.Ended():
-			ended.Go(func() { s.attend(a, pod.Plan.Name) })
-		default:
-			go s.attend(a, pod.Plan.Name)
+// serverKilled is why a container did not start whose server was killed before it could record a reason.
+const serverKilled = "the server was killed while the container was starting"
+
+// recordFailedStarts records of containers that the earlier server was starting that they have not started.
+func (s *Server) recordFailedStarts() error {
+	containers, err := s.records.Containers()
+	for _, r := range containers {
+		if r.PodUUID == "" || !r.Started.IsZero() || r.StartError != "" {
+			continue
 		}
+		r.StartError, r.Failed = serverKilled, time.Now()
+		err = errors.Join(err, s.records.WriteContainer(r))
 	}
-	ended.Wait()
-	if err != nil {
-		slog.Error("containers of an earlier server are not attended", "error", oneLine(err))
-	}
+	return err
 }
 
 // endStrayPods kills and removes the pods of findStrayPods that have not ended or are damaged, and returns the others.

@@ -182,6 +182,8 @@ func TestServesWhileLeftoversAreRemoved(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	// What removes leftovers may make the folder of pods meanwhile.
+	surroundings.Eventually(t, "the state can be removed", func() bool { return os.RemoveAll(config.State) == nil })
 }
 
 // What calls make while leftovers are removed is not removed.

@@ -61,6 +61,9 @@ const MonitorCommand = "monitor"
 // HoldCommand is the argument of the main process of a network plugin's container, which waits until it is stopped.
 const HoldCommand = "hold"
 
+// StartCommand is the first argument of a process that becomes a container's stager, pods.Exec.
+const StartCommand = "start"
+
 // Monitor is the main function of the process of MonitorCommand, for the pod in that folder.
 func Monitor(ctx context.Context, dir string) error {
 	return pods.RunDetached(ctx, dir, nil, func(*pods.Pod) []pods.AppOutput { return nil })
@@ -79,10 +82,10 @@ func Run(ctx context.Context, config Config, version string) error {
 	if err != nil {
 		return err
 	}
+	s.attendAll()
 	if err := s.obtainStager(ctx); err != nil {
 		slog.Error("no container can be started", "error", err) // the status has it as well
 	}
-	s.attendAll()
 	left := s.findLeftovers(ctx)
 	stopStreams, err := s.serveStreams()
 	if err != nil {

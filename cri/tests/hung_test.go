@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"kurma.io/stager/tests/dockerregistry"
+	"kurma.io/stager/tests/surroundings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
@@ -63,6 +65,62 @@ func TestAHungFileSystemHoldsUpItsContainerAlone(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := p.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A sandbox whose cgroup is frozen, or gets no processor, holds up the start of its own container alone: no process of
+// the server's is in it (vfork(2) stops the parent until the child's execve).
+func TestAFrozenSandboxHoldsUpNoOther(t *testing.T) {
+	p := newPod(t)
+	other := p.run(p.sandboxConfig())
+	other.image = p.image
+	id := other.startNew(other.script("sleep 1000"))
+	frozen, err := p.createContainer(p.script("true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Join(p.cgroup, "kurma-"+p.id)
+	freezer := cgroupFile(group, "freezer", "freezer.state", "cgroup.freeze")
+	write := func(state string) {
+		t.Helper()
+		if err := os.WriteFile(freezer, []byte(state), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(version("FROZEN", "1"))
+	started := make(chan error, 1)
+	go func() {
+		_, err := p.StartContainer(context.Background(), &runtimeapi.StartContainerRequest{ContainerId: frozen})
+		started <- err
+	}()
+	surroundings.Eventually(t, "a process starts in the frozen cgroup", func() bool {
+		pids, err := filepath.Glob(filepath.Join(filepath.Dir(freezer), "*-*-*", "cgroup.procs"))
+		for _, file := range pids {
+			text, readErr := os.ReadFile(file)
+			if err == nil && readErr == nil && len(text) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
+	defer cancel()
+	for range 10 {
+		if _, err := p.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}}); err != nil {
+			t.Error(err)
+		}
+		if _, err := p.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case err := <-started:
+		t.Errorf("it starts in a frozen cgroup: %v", err)
+	default:
+	}
+	write(version("THAWED", "0"))
+	if err := <-started; err != nil {
 		t.Error(err)
 	}
 }

@@ -170,7 +170,7 @@ func (n *node) end() {
 	n.nothingIsLeft()
 }
 
-// noZombieIsLeft checks that the server has waited for the processes that it has started, such as the pods' monitors.
+// noZombieIsLeft checks that the server has waited for the processes that it has started, such as the stagers.
 func (n *node) noZombieIsLeft() {
 	surroundings.Eventually(n.T, "the server has no process left below it", func() bool {
 		files, err := filepath.Glob("/proc/[0-9]*/stat")

@@ -16,6 +16,34 @@ import (
 // waits for an RCU grace period, 5 to 10 ms, unless the lock was held just before.
 var self = []byte("0") //nolint:gochecknoglobals // a constant
 
+// OpenMembers opens the files by which a thread moves itself into the group with MoveIn, a file for each hierarchy. The
+// caller closes them.
+func (g *Group) OpenMembers() (all []*os.File, err error) {
+	for _, h := range g.Hierarchies {
+		name := "tasks"
+		if h.V2 {
+			name = "cgroup.procs" // of a process, as a thread cannot move alone there
+		}
+		file, err := os.OpenFile(filepath.Join(g.Dir(h), name), os.O_WRONLY, 0)
+		if err != nil {
+			for _, opened := range all {
+				_ = opened.Close()
+			}
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+		all = append(all, file)
+	}
+	return all, nil
+}
+
+// MoveIn moves the calling thread into a group by the files of OpenMembers, and in the v2 hierarchy its process.
+func MoveIn(members []*os.File) error {
+	if err := move(members); err != nil {
+		return fmt.Errorf("enter cgroup: %w", err)
+	}
+	return nil
+}
+
 // Entrance is the open files by which a thread starts a process in a group, from any mount namespace.
 type Entrance struct {
 	group, home []*os.File // the thread lists of the v1 groups, and of the thread's own groups

@@ -117,9 +117,11 @@ func (l *Launch) Run(ctx context.Context, up func() error) (pods.Exit, error) {
 
 // StartUnattended starts the pod without a monitor, and returns when all of its apps have been started, see
 // pods.Keeper.StartUnattended.
-func (l *Launch) StartUnattended(ctx context.Context, enter func() error) (*pods.Attendant, error) {
+func (l *Launch) StartUnattended(
+	ctx context.Context, starter []string, enter func() error,
+) (*pods.Attendant, error) {
 	l.begun = true
-	return l.pod.StartUnattended(ctx, enter)
+	return l.pod.StartUnattended(ctx, starter, enter)
 }
 
 // Close deletes a pod that was not started, and ends its monitor. It may be called again. The error says that such a

@@ -20,18 +20,19 @@ import (
 // many pods, such as a server, which may end before them: the next one calls Adopt.
 type Attendant struct {
 	dir       string
-	lock      *os.File // nil if the pod has ended already
+	lock      *os.File
 	exited    <-chan Exit
 	unseen    bool // this process is not the stager's parent: exited is closed without a value
 	connector *networks.Connector
 }
 
 // StartUnattended launches the pod that Create has made, and returns when it is up. The pod has no monitor, and
-// outlives this process: the caller calls Attend. enter, unless nil, is called on the thread that starts the stager,
-// and may move it to other namespaces, but not to another mount namespace. Errors are those of Run: the pod is deleted
-// then.
-func (k *Keeper) StartUnattended(ctx context.Context, enter func() error) (*Attendant, error) {
-	k.State.Unattended, k.enter = true, enter
+// outlives this process: the caller calls Attend. Starter is this program's own command line, with its name as the
+// first word, for a process that calls Exec with the words that are added to it. enter, unless nil, is called on the
+// thread that starts it, and may move the thread to other namespaces, but not to another mount namespace. Errors are
+// those of Run: the pod is deleted then.
+func (k *Keeper) StartUnattended(ctx context.Context, starter []string, enter func() error) (*Attendant, error) {
+	k.State.Unattended, k.starter, k.enter = true, starter, enter
 	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("launch pod %q: %w", k.Plan.Name, err), k.removeDir())
@@ -41,30 +42,35 @@ func (k *Keeper) StartUnattended(ctx context.Context, enter func() error) (*Atte
 		apps.up()
 		return nil
 	})
-	err = k.failed(apps.finish(), err)
-	switch {
-	case err != nil:
+	if err = k.failed(apps.finish(), err); err != nil {
 		return nil, errors.Join(err, k.takeDown(group, exit, deletePod))
-	case s == nil:
-		return new(Attendant), k.takeDown(group, exit, k.ending())
 	}
-	return &Attendant{dir: k.Dir, lock: k.lock, exited: s.exited, connector: k.connector}, nil
+	a := &Attendant{dir: k.Dir, lock: k.lock, connector: k.connector}
+	if s == nil { // it was up for a moment
+		exited := make(chan Exit, 1)
+		exited <- exit
+		a.exited = exited
+	} else {
+		a.exited = s.exited
+	}
+	return a, nil
 }
 
 // Adopt attends an unattended pod, which may have ended since the process that attended it has. It kills one whose
-// start was not finished. It returns nil for any other pod, and for one that is attended or taken down.
-func (s *Store) Adopt(p *Pod) (*Attendant, error) {
+// start was not finished. If another process has the pod's lock, Adopt waits for it until ctx ends. It returns nil for
+// a pod that has a monitor, is taken down or deleted.
+func (s *Store) Adopt(ctx context.Context, p *Pod) (*Attendant, error) {
 	if !p.State.Unattended || p.State.Phase == Exited {
 		return nil, nil
 	}
-	a, err := s.adopt(p)
+	a, err := s.adopt(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("attend pod %q: %w", p.Plan.Name, err)
 	}
 	return a, nil
 }
 
-func (s *Store) adopt(p *Pod) (*Attendant, error) {
+func (s *Store) adopt(ctx context.Context, p *Pod) (*Attendant, error) {
 	lock, err := openLock(filepath.Join(p.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -72,14 +78,19 @@ func (s *Store) adopt(p *Pod) (*Attendant, error) {
 	if err != nil {
 		return nil, err
 	}
-	if locked, err := filelock.Hold(lock); err != nil || !locked {
+	if locked, err := filelock.Hold(lock); err != nil {
 		return nil, errors.Join(err, lock.Close())
+	} else if !locked {
+		if err := awaitLock(ctx, lock); err != nil {
+			return nil, err
+		}
 	}
 	var state State
-	if err := jsonfile.Read(filepath.Join(p.Dir, stateFile), &state); err != nil || state.Phase == Exited {
-		return nil, errors.Join(err, lock.Close())
+	err = jsonfile.Read(filepath.Join(p.Dir, stateFile), &state)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && state.Phase == Exited {
+		return nil, lock.Close()
 	}
-	if state.Phase != Running { // nobody was told that it is up, or it is being stopped
+	if err == nil && state.Phase != Running { // nobody was told that it is up, or it is being stopped
 		err = state.Stager.signal(unix.SIGKILL)
 	}
 	exited, pidfd := make(chan Exit), -1
@@ -100,33 +111,39 @@ func (s *Store) adopt(p *Pod) (*Attendant, error) {
 	return &Attendant{dir: p.Dir, lock: lock, exited: exited, unseen: true, connector: s.Connector}, nil
 }
 
-// Attend returns when the pod has ended and is taken down, as Run leaves it. When ctx ends, it returns nil, and the pod
-// can be adopted. It is called once.
+// Attend returns when the pod has ended and is taken down, as Run leaves it; it records no events of apps. When ctx
+// ends before, it returns nil, and the pod can be adopted, as after an error. It is called once.
 func (a *Attendant) Attend(ctx context.Context) error {
-	if a.lock == nil {
-		return nil
-	}
-	k := &Keeper{Pod: Pod{Dir: a.dir}, lock: a.lock, connector: a.connector}
 	var exit Exit
 	select {
 	case <-ctx.Done():
 		return a.lock.Close()
 	case exit = <-a.exited:
 	}
-	if err := k.reload(); err != nil {
-		return errors.Join(err, a.lock.Close())
+	k := &Keeper{Pod: Pod{Dir: a.dir}, lock: a.lock, connector: a.connector}
+	if err := k.attended(exit, a.unseen); err != nil {
+		return errors.Join(fmt.Errorf("take down pod %q: %w", k.Plan.Name, err), a.lock.Close())
 	}
-	ended, err := k.State.Stager.ended()
-	if err != nil || !ended {
-		err = errors.Join(err, a.lock.Close())
-		return fmt.Errorf("attend pod %q: process %d has not ended: %w", k.Plan.Name, k.State.Stager.PID, err)
+	return nil
+}
+
+// attended takes down an unattended pod whose stager has ended. It is unseen how if the stager was no child.
+func (k *Keeper) attended(exit Exit, unseen bool) error {
+	if err := k.reload(); err != nil {
+		return err
 	}
 	group, err := cgroups.Open(k.Plan.Cgroup)
 	if err != nil {
-		return errors.Join(fmt.Errorf("take down pod %q: %w", k.Plan.Name, err), a.lock.Close())
+		return err
 	}
-	if a.unseen {
+	if unseen {
+		if ended, err := k.State.Stager.ended(); err != nil || !ended {
+			return errors.Join(err, errors.New("its stager has not ended"))
+		}
 		exit = k.unseen()
+		k.State.Ended, _ = k.lastStatusTime()
 	}
-	return k.takeDown(group, k.findOOM(exit, group), k.ending())
+	exit = k.findOOM(exit, group)
+	k.recordExit(exit) // which an error does not lose then
+	return k.takeDown(group, exit, k.ending())
 }

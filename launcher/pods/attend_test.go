@@ -20,12 +20,14 @@ const goesOn = "trap 'exit 7' TERM\nwhile :; do /busybox sleep 0.1; done\n"
 // startUnattended starts the pod; attend, when the test calls it, returns with ctx.
 func startUnattended(t *testing.T, k *Keeper) (attend func(ctx context.Context) error) {
 	t.Helper()
-	a, err := k.StartUnattended(t.Context(), nil)
+	a, err := k.StartUnattended(t.Context(), testStarter(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a.Attend
 }
+
+func testStarter() []string { return []string{"test", starterWord} }
 
 // letGo ends what has started the pod.
 func letGo(t *testing.T, attend func(ctx context.Context) error) {
@@ -92,12 +94,12 @@ func TestAnUnattendedPodMayBeShort(t *testing.T) {
 func TestAnUnattendedPodThatDoesNotStartIsDeleted(t *testing.T) {
 	k := newStore(t).newPod(t, "never", "")
 	k.runScript(t, "echo no >&2; exit 1\n")
-	if _, err := k.StartUnattended(t.Context(), nil); err == nil || exists(k.Dir) {
+	if _, err := k.StartUnattended(t.Context(), testStarter(), nil); err == nil || exists(k.Dir) {
 		t.Errorf("%v, and the pod's folder is there: %t", err, exists(k.Dir))
 	}
 	k = newStore(t).newPod(t, "enter", "")
 	deaf := errors.New("no namespace")
-	if _, err := k.StartUnattended(t.Context(), func() error { return deaf }); !errors.Is(err, deaf) || exists(k.Dir) {
+	if _, err := k.StartUnattended(t.Context(), testStarter(), func() error { return deaf }); !errors.Is(err, deaf) || exists(k.Dir) {
 		t.Errorf("%v, and the pod's folder is there: %t", err, exists(k.Dir))
 	}
 }
@@ -114,11 +116,13 @@ func TestAnUnattendedPodOutlivesWhoStartedIt(t *testing.T) {
 	if collected, err := s.Collect(t.Context()); err != nil || len(collected) > 0 {
 		t.Errorf("%v is collected, %v", collected, err)
 	}
-	a, err := s.Adopt(pod)
+	a, err := s.Adopt(t.Context(), pod)
 	if err != nil || a == nil {
 		t.Fatalf("%v, %v", a, err)
 	}
-	if again, err := s.Adopt(pod); again != nil || err != nil {
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if again, err := s.Adopt(soon, pod); again != nil || err == nil {
 		t.Errorf("it is adopted twice: %v, %v", again, err)
 	}
 	attended := make(chan error)
@@ -132,7 +136,7 @@ func TestAnUnattendedPodOutlivesWhoStartedIt(t *testing.T) {
 	if pod.State.Phase != Exited || pod.exit() != killed() {
 		t.Errorf("%+v, exit %+v", pod.State, pod.exit())
 	}
-	if a, err := s.Adopt(pod); a != nil || err != nil {
+	if a, err := s.Adopt(t.Context(), pod); a != nil || err != nil {
 		t.Errorf("a pod that has ended is adopted: %v, %v", a, err)
 	}
 	s.discard(t, k.Plan.UUID)
@@ -155,7 +159,7 @@ func TestTheEndOfAnUnattendedPodIsFoundLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		surroundings.Eventually(t, "the stager has ended", func() bool { return s.get(t, k.Plan.UUID).Ended() })
-		a, err := s.Adopt(pod)
+		a, err := s.Adopt(t.Context(), pod)
 		if err != nil || a == nil {
 			t.Fatalf("%v, %v", a, err)
 		}
@@ -184,7 +188,7 @@ func TestAnUnattendedPodThatIsHalfStartedIsEnded(t *testing.T) {
 		if pod.State.Phase != Dead {
 			t.Errorf("%+v", pod.State)
 		}
-		a, err := s.Adopt(pod)
+		a, err := s.Adopt(t.Context(), pod)
 		if err != nil || a == nil {
 			t.Fatalf("%v, %v", a, err)
 		}
@@ -212,6 +216,11 @@ func TestAnUnattendedPodIsStopped(t *testing.T) {
 		}
 		pod := s.get(t, k.Plan.UUID)
 		pod.Plan.StopTimeout = time.Minute
+		early, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := pod.endStager(early); err == nil || pod.awaitStager(early) {
+			t.Errorf("a caller that gives up has the stager killed: %v", err)
+		}
 		if err := s.Stop(t.Context(), pod); err != nil {
 			t.Error(err)
 		}

@@ -20,8 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitorWord makes this program a detached monitor.
-const monitorWord = "monitor-of-a-test"
+// monitorWord makes this program a detached monitor, and starterWord a stager.
+const (
+	monitorWord = "monitor-of-a-test"
+	starterWord = "starter-of-a-test"
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == monitorWord {
@@ -31,6 +34,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if len(os.Args) > 2 && os.Args[1] == starterWord {
+		fmt.Fprintln(os.Stderr, Exec(os.Args[2:]))
+		os.Exit(1)
 	}
 	if len(os.Args) == 5 && os.Args[1] == callerWord {
 		os.Exit(callAsTest(os.Args[2], os.Args[3], os.Args[4]))

@@ -131,11 +131,10 @@ func (k *Keeper) logLine(level slog.Level, message string, attributes ...any) {
 	slog.New(slog.NewTextHandler(log, nil)).Log(context.Background(), level, message, attributes...)
 }
 
-// exit is how the stager of a pod that has ended has ended: the kernel has killed it with a
-// monitor that has not recorded it.
+// exit is how the stager of a pod that has ended has ended, also if nobody has recorded it.
 func (p *Pod) exit() Exit {
 	if p.State.Exit == nil {
-		return killed()
+		return p.unseen()
 	}
 	return *p.State.Exit
 }
@@ -169,13 +168,31 @@ func (p *Pod) Outcome() (code *int, reason string) {
 
 // hasLastStatus reports whether the stager has written the apps' last states.
 func (p *Pod) hasLastStatus() bool {
+	_, ok := p.lastStatusTime()
+	return ok
+}
+
+// lastStatusTime returns when the stager has written the apps' last states; false if it has not.
+func (p *Pod) lastStatusTime() (time.Time, bool) {
 	logs, err := p.AppLogs()
 	if err != nil {
-		return false
+		return time.Time{}, false
 	}
 	defer logs.Close()
-	_, err = os.Stat(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus))
-	return err == nil
+	info, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/%s", logs.Fd(), names.LastStatus))
+	if err != nil {
+		return time.Time{}, false
+	}
+	return info.ModTime().UTC(), true
+}
+
+// unseen is the Exit of a stager whose parent has ended before: it was killed unless it has written the apps' last
+// states, which have the exit code then.
+func (p *Pod) unseen() Exit {
+	if p.hasLastStatus() {
+		return Exit{}
+	}
+	return killed()
 }
 
 // Refresh reads the pod's state again. The error of a pod that has been deleted is ErrNotFound.
@@ -187,7 +204,7 @@ func (p *Pod) Refresh() error {
 	return err
 }
 
-// Ended reports whether the pod has ended: it has no monitor.
+// Ended reports whether the pod has ended.
 func (p *Pod) Ended() bool { return !p.alive() }
 
 // Locked reports whether a process works on the pod's folder: its monitor, or one that deletes it.

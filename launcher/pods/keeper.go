@@ -23,5 +23,6 @@ type Keeper struct {
 	leave     func() error        // moves the monitor out of its own cgroup; nil if it is not in it
 	tried     bool                // a failed connect has tried to undo what it did
 	logBegin  int64               // where in the log the stager's own lines begin
-	enter     func() error        // see StartUnattended; nil for none
+	starter   []string            // see StartUnattended
+	enter     func() error        // likewise; nil for none
 }

@@ -68,7 +68,7 @@ func awaitLock(ctx context.Context, file *os.File) error {
 		return context.Cause(ctx)
 	case err := <-waited:
 		if err != nil {
-			return errors.Join(fmt.Errorf("wait for the monitor: %w", err), file.Close())
+			return errors.Join(fmt.Errorf("wait for the pod's lock: %w", err), file.Close())
 		}
 		return nil
 	}

@@ -180,7 +180,10 @@ func (k *Keeper) keepEnded(exit Exit) error {
 	if k.State.Exit == nil {
 		k.State.Exit = &exit
 	}
-	k.State.Phase, k.State.Ended = Exited, time.Now().UTC()
+	k.State.Phase = Exited
+	if k.State.Ended.IsZero() {
+		k.State.Ended = time.Now().UTC()
+	}
 	if err := k.save(); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
 	}

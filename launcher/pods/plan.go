@@ -139,7 +139,8 @@ type Environment struct {
 //	    └→ (gone), the pod was not up
 //
 // A pod with Remove in its plan is gone instead of Exited. Any of the first three becomes Dead
-// when its monitor is killed; an unattended one when its stager has ended and nobody attends it.
+// when its monitor is killed; an unattended one when nobody attends it and its stager has ended, or its start was not
+// finished.
 type Phase string
 
 // The phases.

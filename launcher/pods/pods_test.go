@@ -162,7 +162,7 @@ func TestStopWaitsForTheMonitor(t *testing.T) {
 	select {
 	case err := <-stopped:
 		t.Fatalf("stopped with a monitor on its way: %v", err)
-	case <-time.After(10 * beforeMonitor):
+	case <-time.After(10 * beforeStart):
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM) // this process is the monitor
 	defer stop()

@@ -21,7 +21,7 @@ func (s *Store) read(uuid string) (*Pod, error) {
 	return pod, pod.refresh()
 }
 
-// refresh looks at the lock first and reads the state then: if the monitor ends between
+// refresh looks at the lock first and reads the state then: if the monitor or attendant ends between
 // the two, it has written its last state.
 func (p *Pod) refresh() error {
 	held, err := filelock.IsHeld(filepath.Join(p.Dir, lockFile))
@@ -57,7 +57,7 @@ func (s *Store) Get(uuid string) (*Pod, error) {
 	return s.read(uuid)
 }
 
-// alive reports whether the pod has a monitor.
+// alive reports whether the pod has not ended.
 func (p *Pod) alive() bool {
 	return p.State.Phase != Exited && p.State.Phase != Dead && p.State.Phase != Damaged
 }

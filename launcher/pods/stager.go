@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -135,31 +138,39 @@ func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan err
 	if k.logBegin, err = files.log.Seek(0, io.SeekEnd); err != nil {
 		return nil, err
 	}
+	if files.pids != nil && !k.State.Unattended { // Go ends a child with SysProcAttr.Pdeathsig that sees no parent
+		return nil, errors.New("start stager: only an unattended pod is in another PID namespace")
+	}
 	if files.pids != nil { // of what this thread starts
 		if err := unix.Setns(int(files.pids.Fd()), unix.CLONE_NEWPID); err != nil {
 			return nil, fmt.Errorf("enter PID namespace: %w", err)
 		}
 	}
 	unix.Umask(0o022) // unshare(2) of the mount namespace gave this thread its own umask
+	attr := &os.ProcAttr{
+		Dir: "/", Env: k.Plan.Env, Files: []*os.File{files.null, files.log, files.log, nil, ready},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	if k.State.Unattended {
+		attr.Files = append(attr.Files, files.members...)
+		words := slices.Concat(k.starter, []string{strconv.Itoa(len(files.members))}, k.Plan.Exec)
+		return startStager("/proc/self/exe", words, attr)
+	}
+	attr.Sys.Pdeathsig = syscall.SIGKILL
 	return files.entrance.Fork(func(cgroup *os.File) (*os.Process, error) {
-		attr := &syscall.SysProcAttr{Setsid: true}
-		if !k.State.Unattended {
-			attr.Pdeathsig = syscall.SIGKILL
-		}
 		if cgroup != nil {
-			attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
+			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cgroup.Fd())
 		}
-		process, err := startProcess(k.Plan.Exec[0], k.Plan.Exec, &os.ProcAttr{
-			Dir:   "/",
-			Env:   k.Plan.Env,
-			Files: []*os.File{files.null, files.log, files.log, nil, ready},
-			Sys:   attr,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("start stager: %w", err)
-		}
-		return process, nil
+		return startStager(k.Plan.Exec[0], k.Plan.Exec, attr)
 	})
+}
+
+func startStager(program string, words []string, attr *os.ProcAttr) (*os.Process, error) {
+	process, err := startProcess(program, words, attr)
+	if err != nil {
+		return nil, fmt.Errorf("start stager: %w", err)
+	}
+	return process, nil
 }
 
 // busyPatience is how long a program may be busy.
@@ -186,11 +197,45 @@ func explain(err error, program string) error {
 	return err
 }
 
+// readyDescriptor is the stager's end of the ready pipe.
+const readyDescriptor = 4
+
+// Exec becomes the stager of an unattended pod: it is the main function of a process that StartUnattended starts, with
+// the words that follow the starter's. It returns an error. The process enters the pod's cgroup here: one that entered
+// it in the fork, and that a limit or the freezer of the group stops before its exec, would stop its parent with it
+// (vfork(2)).
+func Exec(words []string) error {
+	if len(words) < 2 {
+		return errors.New("start stager: no arguments")
+	}
+	members, err := strconv.Atoi(words[0])
+	if err != nil {
+		return fmt.Errorf("start stager: %w", err)
+	}
+	runtime.LockOSThread()
+	var group []*os.File
+	for fd := range members {
+		group = append(group, os.NewFile(uintptr(readyDescriptor+1+fd), "cgroup"))
+	}
+	if err := cgroups.MoveIn(group); err != nil {
+		return fmt.Errorf("start stager: %w", err)
+	}
+	for _, file := range group {
+		_ = file.Close()
+	}
+	reader := []unix.PollFd{{Fd: readyDescriptor}}
+	if _, err := unix.Poll(reader, 0); err != nil || reader[0].Revents&unix.POLLERR != 0 {
+		return errors.New("start stager: nobody waits for it any more")
+	}
+	return explain(os.NewSyscallError("execve", unix.Exec(words[1], words[1:], os.Environ())), words[1])
+}
+
 // hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.
 type hostFiles struct {
 	null, log *os.File
 	pids      *os.File // the namespace of PIDs, nil for this process's
 	entrance  *cgroups.Entrance
+	members   []*os.File // of the group, instead of the entrance, for an unattended pod
 }
 
 func (k *Keeper) openHost(group *cgroups.Group) (f hostFiles, err error) {
@@ -205,7 +250,11 @@ func (k *Keeper) openHost(group *cgroups.Group) (f hostFiles, err error) {
 			return f, err
 		}
 	}
-	f.entrance, err = group.OpenEntrance()
+	if k.State.Unattended {
+		f.members, err = group.OpenMembers()
+	} else {
+		f.entrance, err = group.OpenEntrance()
+	}
 	return f, err
 }
 
@@ -217,6 +266,9 @@ func (f hostFiles) close() {
 		_ = f.pids.Close()
 	}
 	f.entrance.Close()
+	for _, file := range f.members {
+		_ = file.Close()
+	}
 }
 
 func wait(process *os.Process) Exit {

@@ -44,7 +44,7 @@ func (s *Store) Stop(ctx context.Context, p *Pod) error {
 	return err
 }
 
-// Kill kills the stager of a pod, and so the pod, which its monitor takes down. It does nothing to a
+// Kill kills the stager of a pod, and so the pod, which its monitor or attendant takes down. It does nothing to a
 // pod that has ended, or is damaged or deleted.
 func (s *Store) Kill(uuid string) error {
 	p, err := s.read(uuid)
@@ -110,8 +110,8 @@ func (s *Store) Remove(ctx context.Context, p *Pod, force bool) error {
 	return s.clear(s.keep(*p, lock), deletePod)
 }
 
-// endMonitor ends the pod's monitor, and so the pod; of a damaged pod the pod first. It returns the pod's lock, which
-// it has taken, or nil if the pod is not in the store any more.
+// endMonitor ends the pod's monitor or stager, and so the pod; of a damaged pod the pod first. It returns the pod's
+// lock, which it has taken, or nil if the pod is not in the store any more.
 func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	lock, err := openLock(filepath.Join(p.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,10 +126,8 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	case err != nil: // the pod keeps running: a caller that is interrupted may still call this for its next pods
 	case p.Damage != nil:
 		err = s.endDamaged(ctx, p, lock)
-	case p.State.Unattended:
-		err = p.endStager(ctx)
 	default:
-		err = p.askMonitor(ctx)
+		err = p.askToEnd(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("stop pod %q: %w", p.Plan.Name, err), lock.Close())
@@ -140,24 +138,30 @@ func (s *Store) endMonitor(ctx context.Context, p *Pod) (*os.File, error) {
 	return lock, nil
 }
 
-// beforeMonitor is how often askMonitor looks for a monitor that is starting.
-const beforeMonitor = 5 * time.Millisecond
+// beforeStart is how often askToEnd looks for a monitor or stager that is starting.
+const beforeStart = 5 * time.Millisecond
 
-// askMonitor sends SIGTERM to the pod's monitor. A pod that has just been created may not
-// have its monitor in its state yet: askMonitor waits until it has, or the monitor has died.
-func (p *Pod) askMonitor(ctx context.Context) error {
+// askToEnd sends SIGTERM to the pod's monitor; of an unattended pod to the stager, for whose end it waits. A pod that
+// has just been created may have neither in its state yet: askToEnd waits until it has, or the pod has died.
+func (p *Pod) askToEnd(ctx context.Context) error {
 	for p.alive() {
-		err := p.State.Monitor.signal(syscall.SIGTERM)
-		if err == nil || p.State.Monitor.PID != 0 && errors.Is(err, errGone) {
-			return nil
+		process := p.State.Monitor
+		if p.State.Unattended {
+			process = p.State.Stager
 		}
-		if !errors.Is(err, errGone) {
+		err := process.signal(syscall.SIGTERM)
+		switch {
+		case err == nil && p.State.Unattended:
+			return p.endStager(ctx)
+		case err == nil || process.PID != 0 && errors.Is(err, errGone):
+			return nil
+		case !errors.Is(err, errGone):
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(beforeMonitor):
+		case <-time.After(beforeStart):
 		}
 		if err := p.refresh(); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -169,15 +173,18 @@ func (p *Pod) askMonitor(ctx context.Context) error {
 	return nil
 }
 
-// endStager ends the stager of a pod without a monitor as a monitor does, see Run. Whoever takes the pod down kills
-// what is left.
+// endStager waits for the end of a stager that was asked to end, and kills it after StopTimeout. Whoever takes the pod
+// down kills what is left.
 func (p *Pod) endStager(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.Plan.StopTimeout)
+	patience, cancel := context.WithTimeout(ctx, p.Plan.StopTimeout)
 	defer cancel()
-	err := p.State.Stager.signal(syscall.SIGTERM)
-	if err == nil && !p.awaitStager(ctx) {
-		err = p.State.Stager.signal(syscall.SIGKILL)
+	if p.awaitStager(patience) {
+		return nil
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	err := p.State.Stager.signal(syscall.SIGKILL)
 	if errors.Is(err, errGone) {
 		return nil
 	}
@@ -266,8 +273,9 @@ func (s *Store) orphan(uuid string) (*Keeper, error) {
 	if locked, err := filelock.Hold(lock); err != nil || !locked {
 		return nil, errors.Join(err, lock.Close())
 	}
-	if p.readState(false) == nil && p.alive() { // unattended
-		return nil, lock.Close()
+	err = p.readState(false)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !jsonfile.IsDamage(err) || err == nil && p.alive() { // unattended
+		return nil, errors.Join(err, lock.Close())
 	}
 	return s.keep(Pod{Dir: dir, Plan: Plan{UUID: uuid}}, lock), nil
 }
@@ -294,15 +302,6 @@ func (s *Store) clear(k *Keeper, how ending) error {
 		return fmt.Errorf("clear pod %s: %w", k.Plan.UUID, err)
 	}
 	return k.takeDown(group, k.findOOM(k.unseen(), group), how)
-}
-
-// unseen is the Exit of a stager whose parent has ended before: it was killed unless it has written the apps' last
-// states, which have the exit code then.
-func (k *Keeper) unseen() Exit {
-	if k.hasLastStatus() {
-		return Exit{}
-	}
-	return killed()
 }
 
 // killed is the Exit of a stager that was killed.

@@ -15,7 +15,7 @@ type role string
 
 const (
 	command    role = "command"    // the launcher, as a person calls it
-	monitor    role = "monitor"    // the launcher, or kurma-cri, beside a pod
+	monitor    role = "monitor"    // the launcher beside a pod, or kurma-cri beside that of a plugin
 	holder     role = "holder"     // the main process of a plugin's container
 	supervisor role = "supervisor" // the stager
 	podInit    role = "init"       // the pod's process 1
