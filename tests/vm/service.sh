@@ -82,6 +82,7 @@ check 'the service has the options' contains /etc/kurma/pods/made.env '^OPTIONS=
 for n in $(seq 60); do ! busybox wget -q -O - http://127.0.0.1:8093 >/run/page || break; sleep 1; done
 check 'the service has the port' contains /run/page hello
 systemctl disable --now kurma-pod@made.service
+check 'gc deletes the pods that have ended, also before the reboot' launcher gc
 
 launcher image import busybox.aci
 
