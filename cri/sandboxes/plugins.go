@@ -1,11 +1,12 @@
 package sandboxes
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"time"
@@ -27,8 +28,8 @@ type plugins struct {
 	added func(result []byte) error // gets the output of each ADD that has worked, unless it is nil
 }
 
-// childTime is how long a child of a plugin that has ended may keep the plugin's output open.
-const childTime = time.Second
+// killTime is how long a plugin that was killed may take to end.
+const killTime = 2 * time.Second
 
 // endedSince returns a channel that is closed that long after the end of ctx.
 func endedSince(ctx context.Context, delay time.Duration) <-chan struct{} {
@@ -46,27 +47,63 @@ func (p *plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, env
 	return output, err
 }
 
-// execute returns a plugin's output. A plugin that succeeds may leave a child that has its output.
+// execute returns a plugin's output. Its files are in memory: a child of the plugin may have them open, and no reader
+// has to be in time.
 func execute(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	var out, errOut bytes.Buffer
+	in, err := inMemory(stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	out, err := inMemory(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	errOut, err := inMemory(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer errOut.Close()
 	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &out, &errOut
-	cmd.WaitDelay = childTime
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, in, out, errOut
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	done := make(chan error, 1)
 	go func() { done <- thread.New(cmd.Run) }() // the signal is about the thread, which lives as long as the plugin
-	var err error
 	select {
 	case err = <-done:
-	case <-endedSince(ctx, 2*childTime):
+	case <-endedSince(ctx, killTime):
 		return nil, fmt.Errorf("plugin %s: %w: it survives SIGKILL", path, context.Cause(ctx))
 	}
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return out.Bytes(), nil
+	output, readErr := written(out)
+	if err == nil {
+		return output, readErr
 	}
 	var said types.Error
-	if json.Unmarshal(out.Bytes(), &said) == nil {
+	if json.Unmarshal(output, &said) == nil {
 		return nil, &said
 	}
-	return nil, fmt.Errorf("plugin %s: %w: %q", path, err, errOut.String())
+	words, _ := written(errOut)
+	return nil, fmt.Errorf("plugin %s: %w: %q", path, err, words)
+}
+
+// inMemory returns a file in memory with that content, at its begin.
+func inMemory(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("plugin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), "plugin")
+	if _, err := file.WriteAt(content, 0); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// maxOutput is how much of a plugin's output is read, in bytes.
+const maxOutput = 1 << 20
+
+// written returns what a plugin has written to a file.
+func written(file *os.File) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(file, 0, maxOutput))
 }
