@@ -44,14 +44,19 @@ func AccountsOf(layers []*Image) (Accounts, error) {
 	return ReadAccounts(func(path string) ([]byte, error) { return readTop(layers, path) })
 }
 
-// Find returns the user with that name or number. A number without an account is in group 0, as with Docker and podman.
+// Find returns the user with that name or number, which may have leading zeros. A number without an account is in group
+// 0, as with Docker and podman.
 func (a Accounts) Find(user string) (Account, bool) {
+	number, numberErr := strconv.ParseUint(user, 10, 31)
 	i := slices.IndexFunc(a.users, func(fields []string) bool {
-		return len(fields) > 3 && (fields[0] == user || fields[2] == user)
+		if len(fields) < 4 || fields[0] == user {
+			return len(fields) > 3
+		}
+		id, err := strconv.ParseUint(fields[2], 10, 31)
+		return err == nil && numberErr == nil && id == number
 	})
 	if i < 0 {
-		_, err := strconv.ParseUint(user, 10, 31)
-		return Account{Name: user, Group: "0", Groups: a.listing(user, "0")}, err == nil
+		return Account{Name: user, Group: "0", Groups: a.listing(user, "0")}, numberErr == nil
 	}
 	name, group := a.users[i][0], a.users[i][3]
 	return Account{Name: name, Group: group, Groups: a.listing(name, group)}, true

@@ -154,6 +154,8 @@ func TestUsersAreThoseOfTheImagesFiles(t *testing.T) {
 	}
 	check("app", "app:8")
 	check("", "0:5")
+	check("7", "7:8")
+	check("007", "007:8")
 	check("9", "9:0")
 	if err := errors.Join(os.Remove(lower+"/nix/passwd"), unix.Mkfifo(lower+"/nix/passwd", 0o600)); err != nil {
 		t.Fatal(err)
