@@ -184,17 +184,22 @@ func (f *Fetcher) connect(ctx context.Context, e endpoint, ref name.Reference) (
 		attempts = cmp.Or(f.attempts, 3)
 	}
 	r := &repository{Repository: in}
-	authorized, err := transport.NewWithContext(ctx, in.Registry, auth, lateChallenge{
-		RoundTripper: endpointTransport{
-			transport.NewUserAgent(retrying{base, retries(ctx, base, attempts)}, "kurma-launcher"), e, in,
-		},
-		manifest: func(scheme string) string { return r.address(scheme, "manifests", ref.Identifier()) },
-	}, []string{in.Scope(transport.PullScope)})
+	authorize := func(challenges []string) (http.RoundTripper, error) {
+		return transport.NewWithContext(ctx, in.Registry, auth, lateChallenge{
+			RoundTripper: tokenAnswers{endpointTransport{
+				transport.NewUserAgent(retrying{base, retries(ctx, base, attempts)}, "kurma-launcher"), e, in,
+			}},
+			manifest:   func(scheme string) string { return r.address(scheme, "manifests", ref.Identifier()) },
+			challenges: challenges,
+		}, []string{in.Scope(transport.PullScope)})
+	}
+	authorized, err := authorize(nil)
 	if err != nil {
 		base.CloseIdleConnections()
 		return nil, answerError(err)
 	}
-	r.client = &http.Client{Transport: onBase{authorized, base}}
+	reauthorized := &laterChallenge{current: authorized, host: in.RegistryStr(), authorize: authorize}
+	r.client = &http.Client{Transport: onBase{reauthorized, base}}
 	return r, nil
 }
 
@@ -239,50 +244,6 @@ func (r *repository) url(kind, which string) string { return r.address(r.Scheme(
 
 func (r *repository) address(scheme, kind, which string) string {
 	return fmt.Sprintf("%s://%s/v2/%s/%s/%s", scheme, r.RegistryStr(), r.RepositoryStr(), kind, which)
-}
-
-// lateChallenge asks for the head of the manifest when a registry answers a ping of /v2/ without a token challenge: if
-// only the head is answered by a challenge, the challenge counts as the answer to the ping.
-type lateChallenge struct {
-	http.RoundTripper
-	manifest func(scheme string) string
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t lateChallenge) RoundTrip(request *http.Request) (*http.Response, error) {
-	pong, err := t.RoundTripper.RoundTrip(request)
-	if err == nil {
-		preferToken(pong.Header)
-	}
-	if err != nil || request.URL.Path != "/v2/" || pong.StatusCode != http.StatusOK || request.Response != nil {
-		return pong, err
-	}
-	head, err := http.NewRequestWithContext(request.Context(), http.MethodHead, t.manifest(request.URL.Scheme), nil)
-	if err != nil {
-		return pong, nil //nolint:nilerr // the request for the manifest reports it
-	}
-	head.Header.Set("Accept", acceptedManifests())
-	late, err := t.RoundTripper.RoundTrip(head)
-	if err != nil {
-		return pong, nil //nolint:nilerr // the same
-	}
-	if late.StatusCode != http.StatusUnauthorized || late.Header.Get("WWW-Authenticate") == "" {
-		_ = late.Body.Close()
-		return pong, nil
-	}
-	_ = pong.Body.Close()
-	preferToken(late.Header)
-	return late, nil
-}
-
-// preferToken removes the other challenges of an answer that also asks for a token, which needs no password: the
-// library would take Basic first.
-func preferToken(header http.Header) {
-	const key = "Www-Authenticate"
-	isToken := func(challenge string) bool { return len(challenge) > 7 && strings.EqualFold(challenge[:7], "bearer ") }
-	if slices.ContainsFunc(header[key], isToken) {
-		header[key] = slices.DeleteFunc(header[key], func(c string) bool { return !isToken(c) })
-	}
 }
 
 // answerError returns the error of a request to a registry without what the answer has, unless that is in the form of a

@@ -243,6 +243,67 @@ func TestAChallengeMayComeWithTheManifest(t *testing.T) {
 	}
 }
 
+// A registry may ask for a token only when a blob is asked for. It is asked for one token.
+func TestAChallengeMayComeWithABlob(t *testing.T) {
+	surroundings.Root(t)
+	config := `{"rootfs": {"type": "layers"}, "config": {"Cmd": ["/x"]}}`
+	manifest := manifestOf(fmt.Sprintf(`{"mediaType": %q, "size": %d, "digest": %q}`, configType, len(config), digestOf([]byte(config))))
+	for _, right := range []bool{true, false} {
+		var host string
+		var tokens atomic.Int32
+		host = registryOf(t, func(out http.ResponseWriter, in *http.Request) bool {
+			switch {
+			case in.URL.Path == "/token" && in.URL.Query().Get("scope") == "repository:app:pull":
+				tokens.Add(1)
+				_, _ = out.Write([]byte(`{"token":"good"}`))
+			case strings.Contains(in.URL.Path, "/manifests/"):
+				out.Header().Set("Content-Type", manifestType)
+				_, _ = out.Write([]byte(manifest))
+			case !strings.Contains(in.URL.Path, "/blobs/"):
+				return false
+			case in.Header.Get("Authorization") != "Bearer good" || !right:
+				out.Header().Add("WWW-Authenticate", `Basic realm="x"`)
+				out.Header().Add("WWW-Authenticate", `Bearer realm="http://`+host+`/token",service="x",scope="repository:app:pull"`)
+				http.Error(out, "", http.StatusUnauthorized)
+			default:
+				_, _ = out.Write([]byte(config))
+			}
+			return true
+		})
+		f := newFetcher(t)
+		f.attempts = 1
+		_, err := f.Import(t.Context(), "docker://"+host+"/app")
+		if right && (err != nil || tokens.Load() != 1) || !right && (err == nil || !strings.Contains(err.Error(), "401 Unauthorized") || tokens.Load() > 2) {
+			t.Errorf("%v: %v, %d tokens", right, err, tokens.Load())
+		}
+	}
+}
+
+// A page for people in the place of a token is named with its server.
+func TestAPageIsNoToken(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		var host string
+		host = registryOf(t, func(out http.ResponseWriter, in *http.Request) bool {
+			if in.URL.Path == "/token" {
+				_, _ = out.Write([]byte("\n<!DOCTYPE html>\n<p>Log in" + strings.Repeat(" ", 1000)))
+				return true
+			}
+			if early || in.URL.Path != "/v2/" {
+				out.Header().Add("WWW-Authenticate", `Bearer realm="http://`+host+`/token",service="x"`)
+				http.Error(out, "", http.StatusUnauthorized)
+			}
+			return true
+		})
+		f := newFetcher(t)
+		f.attempts = 1
+		_, err := f.Digest(t.Context(), host+"/app")
+		want := fmt.Sprintf(`Get "http://%s/token?scope=repository%%3Aapp%%3Apull&service=x": the server answers 200 OK with a web page, not with a token`, host)
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 // What a hosts.toml says of a registry's server holds for that server alone, also behind a proxy.
 func TestOtherHostsGetNoSettingsOfARegistry(t *testing.T) {
 	own := &tls.Config{InsecureSkipVerify: true, Certificates: make([]tls.Certificate, 1), RootCAs: x509.NewCertPool()} //nolint:gosec // it is never used
