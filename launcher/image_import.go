@@ -40,7 +40,7 @@ leaves nothing of it; a second signal kills the launcher.`,
 
 // hintAtRegistry suggests docker:// when a source names no file.
 func hintAtRegistry(source string, err error) error {
-	if strings.Contains(source, "://") {
+	if strings.Contains(source, "://") || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if _, missing := os.Lstat(source); !errors.Is(missing, fs.ErrNotExist) {

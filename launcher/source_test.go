@@ -102,8 +102,8 @@ func TestImportOfSourcesNamesWhatIsWrong(t *testing.T) {
 		"https:///x.aci":                 "the address has no host",
 		"http://me:secret@127.0.0.1:1/x": "launcher: import http://me:xxxxx@127.0.0.1:1/x: ",
 		"http://me:se cret@127.0.0.1:1/": "launcher: import that address: net/url: invalid userinfo\n",
-		"docker://127.0.0.1:1/x\x1b[31m": `docker://127.0.0.1:1/x\x1b[31m: could not parse reference`,
-		"docker://127.0.0.1:1/UPPER/x:y": "could not parse reference",
+		"docker://127.0.0.1:1/x\x1b[31m": `docker://127.0.0.1:1/x\x1b[31m: repository can only contain the characters`,
+		"docker://127.0.0.1:1/UPPER/x:y": "repository can only contain the characters",
 	} {
 		h.refuse(1, words, "image", "import", source)
 	}
