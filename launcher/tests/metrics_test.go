@@ -32,7 +32,7 @@ func parsed(t *testing.T, text string) map[string]float64 {
 func TestMetricsOfAppsAndPods(t *testing.T) {
 	t.Parallel()
 	m := newNetMachine(t, `[{"name": "sample", "aci": "kurma.io/stager/sample-netplugin", "containerInterface": "veth{{shortuuid}}", "subnet": "10.99.0.0/24"}]`)
-	busy := suite.Shell("busy", "head -c 16777216 /dev/zero >/file; while :; do :; done")
+	busy := suite.Shell("busy", "head -c 20971520 /dev/zero >/file; while :; do :; done")
 	busy.App.Isolators = []any{
 		harness.Isolator("resource/memory", map[string]string{"limit": "64Mi"}),
 		harness.Isolator("resource/cpu", map[string]string{"limit": "500m"}),
