@@ -38,14 +38,10 @@ func (s *Server) lifeOf(r records.Container) (life, error) {
 		return life{}, err
 	}
 	switch {
-	case r.PodUUID == "":
+	case r.Started.IsZero(): // its pod may have come and gone before its start can say so
 		return life{state: runtimeapi.ContainerState_CONTAINER_CREATED}, nil
-	case pod == nil && !r.Started.IsZero():
-		return lost(r, "the pod of the container is gone"), nil
 	case pod == nil:
-		return notStarted(r, serverKilled), nil
-	case r.Started.IsZero(): // its pod may have ended before its start can say so
-		return life{state: runtimeapi.ContainerState_CONTAINER_CREATED}, nil
+		return lost(r, "the pod of the container is gone"), nil
 	case pod.Damage != nil:
 		return lost(r, pod.Damage.Error()), nil
 	}

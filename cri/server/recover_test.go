@@ -100,6 +100,9 @@ func TestPodsInTheirStartAreRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.findLeftovers(t.Context())
+			if c, err = store.Container(c.ID); err != nil {
+				t.Fatal(err)
+			}
 			l, err := s.lifeOf(c)
 			failed := test.want == runtimeapi.ContainerState_CONTAINER_EXITED
 			if err != nil || l.state != test.want || failed != (l.reason == "StartError") {

@@ -51,7 +51,7 @@ type Server struct {
 	tally     tally
 	memory    *sources.Memory // of pulls
 	appArmor  sync.Once       // its warning
-	ending    context.Context //nolint:containedctx // ends the streams when the server ends
+	ending    context.Context //nolint:containedctx // ends streams and attendants when the server ends
 }
 
 // MonitorCommand is the first argument of the process that watches the pod of a network plugin; the pod's folder

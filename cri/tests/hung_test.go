@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,20 +90,18 @@ func TestAFrozenSandboxHoldsUpNoOther(t *testing.T) {
 		}
 	}
 	write(version("FROZEN", "1"))
+	defer write(version("THAWED", "0"))
 	started := make(chan error, 1)
 	go func() {
 		_, err := p.StartContainer(context.Background(), &runtimeapi.StartContainerRequest{ContainerId: frozen})
 		started <- err
 	}()
 	surroundings.Eventually(t, "a process starts in the frozen cgroup", func() bool {
-		pids, err := filepath.Glob(filepath.Join(filepath.Dir(freezer), "*-*-*", "cgroup.procs"))
-		for _, file := range pids {
-			text, readErr := os.ReadFile(file)
-			if err == nil && readErr == nil && len(text) > 0 {
-				return true
-			}
-		}
-		return false
+		files, _ := filepath.Glob(filepath.Join(filepath.Dir(freezer), "*-*-*", "cgroup.procs"))
+		return slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && len(text) > 0
+		})
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), surroundings.Patience)
 	defer cancel()

@@ -36,10 +36,11 @@ func (g *Group) OpenMembers() (all []*os.File, err error) {
 	return all, nil
 }
 
-// MoveIn moves the calling thread into a group by the files of OpenMembers, and in the v2 hierarchy its process.
+// MoveIn moves the calling thread, which the caller has locked, into a group by the files of OpenMembers, and in the v2
+// hierarchy its process.
 func MoveIn(members []*os.File) error {
 	if err := move(members); err != nil {
-		return fmt.Errorf("enter cgroup: %w", err)
+		return fmt.Errorf("enter cgroup: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"kurma.io/stager/internal/filelock"
 	"kurma.io/stager/launcher/cgroups"
@@ -30,7 +32,7 @@ type Attendant struct {
 // outlives this process: the caller calls Attend. Starter is this program's own command line, with its name as the
 // first word, for a process that calls Exec with the words that are added to it. enter, unless nil, is called on the
 // thread that starts it, and may move the thread to other namespaces, but not to another mount namespace. Errors are
-// those of Run: the pod is deleted then.
+// those of Run: the pod is deleted then, or the error says what is left.
 func (k *Keeper) StartUnattended(ctx context.Context, starter []string, enter func() error) (*Attendant, error) {
 	k.State.Unattended, k.starter, k.enter = true, starter, enter
 	group, err := cgroups.Open(k.Plan.Cgroup)
@@ -112,17 +114,18 @@ func (s *Store) adopt(ctx context.Context, p *Pod) (*Attendant, error) {
 }
 
 // Attend returns when the pod has ended and is taken down, as Run leaves it; it records no events of apps. When ctx
-// ends before, it returns nil, and the pod can be adopted, as after an error. It is called once.
+// ends before, it returns nil, and the pod can be adopted, as after an error: it is Dead then. It is called once.
 func (a *Attendant) Attend(ctx context.Context) error {
+	defer a.lock.Close()
 	var exit Exit
 	select {
-	case <-ctx.Done():
-		return a.lock.Close()
 	case exit = <-a.exited:
+	case <-ctx.Done():
+		return nil
 	}
 	k := &Keeper{Pod: Pod{Dir: a.dir}, lock: a.lock, connector: a.connector}
 	if err := k.attended(exit, a.unseen); err != nil {
-		return errors.Join(fmt.Errorf("take down pod %q: %w", k.Plan.Name, err), a.lock.Close())
+		return fmt.Errorf("take down pod %q: %w", k.Plan.Name, err)
 	}
 	return nil
 }
@@ -140,10 +143,19 @@ func (k *Keeper) attended(exit Exit, unseen bool) error {
 		if ended, err := k.State.Stager.ended(); err != nil || !ended {
 			return errors.Join(err, errors.New("its stager has not ended"))
 		}
-		exit = k.unseen()
-		k.State.Ended, _ = k.lastStatusTime()
+		exit = k.exit()
+		if k.State.Ended.IsZero() {
+			k.State.Ended, _ = k.lastStatusTime()
+		}
 	}
 	exit = k.findOOM(exit, group)
-	k.recordExit(exit) // which an error does not lose then
-	return k.takeDown(group, exit, k.ending())
+	if err = k.takeDownLocked(group, exit, k.ending()); err == nil {
+		return nil
+	}
+	k.State.TakeDownError = strings.ReplaceAll(err.Error(), "\n", "; ")
+	if k.State.Ended.IsZero() {
+		k.State.Ended = time.Now().UTC()
+	}
+	k.recordExit(exit)
+	return errors.Join(err, k.save())
 }

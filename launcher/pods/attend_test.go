@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,6 +200,56 @@ func TestAnUnattendedPodThatIsHalfStartedIsEnded(t *testing.T) {
 			t.Errorf("%+v, exit %+v", pod.State, pod.exit())
 		}
 		s.discard(t, k.Plan.UUID)
+	}
+}
+
+// A take-down that fails keeps the exit, and shows a pod that has ended, until the next one works.
+func TestATakeDownOfAnUnattendedPodIsTriedAgain(t *testing.T) {
+	s := newStore(t)
+	k := s.newPod(t, "again", goesOn)
+	attend := startUnattended(t, k)
+	busy := filepath.Join(k.Dir, rootDir, "busy")
+	if err := os.Mkdir(busy, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", busy, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	pod := s.get(t, k.Plan.UUID)
+	if err := pod.State.Stager.signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	err := attend(t.Context())
+	if umount := unix.Unmount(busy, 0); umount != nil {
+		t.Fatal(umount)
+	}
+	if pod = s.get(t, k.Plan.UUID); err == nil || pod.State.Phase != Dead || pod.exit() != (Exit{Code: 7}) || pod.State.Ended.IsZero() {
+		t.Errorf("%v, %+v, exit %+v", err, pod.State, pod.exit())
+	}
+	failed := pod.State.Ended
+	a, err := s.Adopt(t.Context(), pod)
+	if err != nil || a == nil {
+		t.Fatalf("%v, %v", a, err)
+	}
+	if pod = s.get(t, k.Plan.UUID); pod.State.Phase != Dead {
+		t.Errorf("while it is tried again: %+v", pod.State)
+	}
+	if err := a.Attend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if pod = s.get(t, k.Plan.UUID); pod.State.Phase != Exited || pod.exit() != (Exit{Code: 7}) || !pod.State.Ended.Equal(failed) {
+		t.Errorf("%+v, exit %+v", pod.State, pod.exit())
+	}
+	s.discard(t, k.Plan.UUID)
+}
+
+// What a process says that cannot become the stager is the reason of the failed start.
+func TestAnUnattendedStagerThatIsMissingIsNamed(t *testing.T) {
+	k := newStore(t).newPod(t, "missing", "")
+	k.Plan.Exec = []string{"/no/such/stager"}
+	const want = "start stager: execve /no/such/stager: no such file or directory"
+	if _, err := k.StartUnattended(t.Context(), testStarter(), nil); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -207,7 +207,7 @@ func (p *Pod) Refresh() error {
 // Ended reports whether the pod has ended.
 func (p *Pod) Ended() bool { return !p.alive() }
 
-// Locked reports whether a process works on the pod's folder: its monitor, or one that deletes it.
+// Locked reports whether a process works on the pod's folder: its monitor or attendant, or one that deletes it.
 func (p *Pod) Locked() bool { return p.isHeld(lockFile) }
 
 // lookAgain is how often the pod's state is read while it is waited for.

@@ -157,6 +157,10 @@ func (p *Pod) ending() ending {
 // pod's folder.
 func (k *Keeper) takeDown(group *cgroups.Group, exit Exit, how ending) error {
 	defer k.lock.Close()
+	return k.takeDownLocked(group, exit, how)
+}
+
+func (k *Keeper) takeDownLocked(group *cgroups.Group, exit Exit, how ending) error {
 	group.Claim(k.State.MissingCgroups)
 	if err := errors.Join(group.Kill(), k.removeMonitorCgroup(), group.Remove()); err != nil {
 		return fmt.Errorf("take down pod %s: %w", k.Plan.UUID, err)
@@ -180,7 +184,7 @@ func (k *Keeper) keepEnded(exit Exit) error {
 	if k.State.Exit == nil {
 		k.State.Exit = &exit
 	}
-	k.State.Phase = Exited
+	k.State.Phase, k.State.TakeDownError = Exited, ""
 	if k.State.Ended.IsZero() {
 		k.State.Ended = time.Now().UTC()
 	}

@@ -160,10 +160,12 @@ type State struct {
 	Monitor Process   `json:"monitor"` // none if the pod is Unattended
 	Stager  Process   `json:"stager"`
 	Exit    *Exit     `json:"exit,omitempty"` // nil until the stager has ended, before the pod has become Exited
-	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited
+	Ended   time.Time `json:"ended,omitzero"` // when the pod has become Exited; of an unattended one, when it had its end
 
 	// Unattended says that the pod was started without a monitor, see StartUnattended.
 	Unattended bool `json:"unattended,omitempty"`
+	// TakeDownError is why the last attempt to take down an unattended pod failed, in one line. The pod is Dead.
+	TakeDownError string `json:"takeDownError,omitempty"`
 
 	// DisconnectError is why the last attempt to disconnect a pod that has ended from its networks
 	// failed, in one line; "" if the pod is disconnected.

@@ -37,10 +37,11 @@ func (p *Pod) readState(monitored bool) error {
 	if err := jsonfile.Read(filepath.Join(p.Dir, stateFile), &p.State); err != nil {
 		return err
 	}
-	if monitored || p.State.Phase == Exited {
+	failed := p.State.TakeDownError != ""
+	if monitored && !failed || p.State.Phase == Exited {
 		return nil
 	}
-	if p.State.Unattended && p.State.Phase == Running {
+	if p.State.Unattended && p.State.Phase == Running && !failed {
 		if ended, err := p.State.Stager.ended(); err != nil || !ended {
 			return err
 		}

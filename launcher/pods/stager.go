@@ -119,7 +119,8 @@ func (s *stager) kill(group *cgroups.Group) (Exit, error) {
 	}
 }
 
-// fork starts the stager on the calling thread, as Kurma does: in its own session, with
+// fork starts the stager on the calling thread, or for an unattended pod the process that becomes it, as Kurma does: in
+// its own session, with
 // /dev/null as stdin, the log as stdout and stderr, and the ready pipe as descriptor 4.
 func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan error) (*os.Process, error) {
 	if k.enter != nil {
@@ -154,23 +155,23 @@ func (k *Keeper) fork(group *cgroups.Group, ready *os.File, connected <-chan err
 	if k.State.Unattended {
 		attr.Files = append(attr.Files, files.members...)
 		words := slices.Concat(k.starter, []string{strconv.Itoa(len(files.members))}, k.Plan.Exec)
-		return startStager("/proc/self/exe", words, attr)
+		process, err := os.StartProcess("/proc/self/exe", words, attr)
+		if err != nil {
+			return nil, fmt.Errorf("start stager: %w", err)
+		}
+		return process, nil
 	}
 	attr.Sys.Pdeathsig = syscall.SIGKILL
 	return files.entrance.Fork(func(cgroup *os.File) (*os.Process, error) {
 		if cgroup != nil {
 			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cgroup.Fd())
 		}
-		return startStager(k.Plan.Exec[0], k.Plan.Exec, attr)
+		process, err := startProcess(k.Plan.Exec[0], k.Plan.Exec, attr)
+		if err != nil {
+			return nil, fmt.Errorf("start stager: %w", err)
+		}
+		return process, nil
 	})
-}
-
-func startStager(program string, words []string, attr *os.ProcAttr) (*os.Process, error) {
-	process, err := startProcess(program, words, attr)
-	if err != nil {
-		return nil, fmt.Errorf("start stager: %w", err)
-	}
-	return process, nil
 }
 
 // busyPatience is how long a program may be busy.
@@ -214,8 +215,10 @@ func Exec(words []string) error {
 	}
 	runtime.LockOSThread()
 	var group []*os.File
-	for fd := range members {
-		group = append(group, os.NewFile(uintptr(readyDescriptor+1+fd), "cgroup"))
+	for i := range members {
+		fd := readyDescriptor + 1 + i
+		name, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)) // for an error
+		group = append(group, os.NewFile(uintptr(fd), name))
 	}
 	if err := cgroups.MoveIn(group); err != nil {
 		return fmt.Errorf("start stager: %w", err)
@@ -224,10 +227,16 @@ func Exec(words []string) error {
 		_ = file.Close()
 	}
 	reader := []unix.PollFd{{Fd: readyDescriptor}}
-	if _, err := unix.Poll(reader, 0); err != nil || reader[0].Revents&unix.POLLERR != 0 {
+	if _, err := unix.Poll(reader, 0); err == nil && reader[0].Revents&unix.POLLERR != 0 {
 		return errors.New("start stager: nobody waits for it any more")
 	}
-	return explain(os.NewSyscallError("execve", unix.Exec(words[1], words[1:], os.Environ())), words[1])
+	begin := time.Now()
+	err = unix.Exec(words[1], words[1:], os.Environ())
+	for errors.Is(err, unix.ETXTBSY) && time.Since(begin) < busyPatience { // see startProcess
+		time.Sleep(time.Millisecond)
+		err = unix.Exec(words[1], words[1:], os.Environ())
+	}
+	return explain(fmt.Errorf("start stager: %w", &os.PathError{Op: "execve", Path: words[1], Err: err}), words[1])
 }
 
 // hostFiles are what the start of a stager needs and cannot open in the pod's mount namespace.

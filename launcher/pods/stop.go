@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,10 +57,26 @@ func (s *Store) Kill(uuid string) error {
 	case !p.alive():
 		return nil
 	}
-	if err := p.State.Stager.signal(syscall.SIGKILL); err != nil && !errors.Is(err, errGone) {
+	if err := p.killStager(); err != nil {
 		return fmt.Errorf("kill pod %q: %w", p.Plan.Name, err)
 	}
 	return nil
+}
+
+// killStager kills the stager; of an unattended pod all processes, as only this ends those of a cgroup that is frozen.
+func (p *Pod) killStager() error {
+	err := p.State.Stager.signal(syscall.SIGKILL)
+	if errors.Is(err, errGone) {
+		err = nil
+	}
+	if !p.State.Unattended || err != nil {
+		return err
+	}
+	group, err := cgroups.Open(p.Plan.Cgroup)
+	if err != nil {
+		return err
+	}
+	return group.Kill()
 }
 
 // End kills a pod as Kill does and returns when it has ended, see AwaitEnd.
@@ -79,8 +96,8 @@ const rest = 2 * time.Minute
 // context ends before only if that process hangs.
 func (p *Pod) withinItsEnd(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := p.Plan.StopTimeout + killPatience + time.Duration(len(p.Plan.Networks))*networks.CallTime + rest
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("process %d, its monitor, or another one that takes it down "+
-		"has not ended within %s", p.State.Monitor.PID, limit))
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("its monitor or stager, process %d, or another one that takes "+
+		"it down has not ended within %s", cmp.Or(p.State.Monitor.PID, p.State.Stager.PID), limit))
 }
 
 // ErrEnded says that a pod has ended, so that nothing can be called or signalled in it.
@@ -173,8 +190,7 @@ func (p *Pod) askToEnd(ctx context.Context) error {
 	return nil
 }
 
-// endStager waits for the end of a stager that was asked to end, and kills it after StopTimeout. Whoever takes the pod
-// down kills what is left.
+// endStager waits for the end of a stager that was asked to end, and kills the pod after StopTimeout.
 func (p *Pod) endStager(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, p.Plan.StopTimeout)
 	defer cancel()
@@ -184,11 +200,7 @@ func (p *Pod) endStager(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	err := p.State.Stager.signal(syscall.SIGKILL)
-	if errors.Is(err, errGone) {
-		return nil
-	}
-	return err
+	return p.killStager()
 }
 
 // Collect deletes every pod that has ended: dead pods and exited ones. It returns their UUIDs. A pod
