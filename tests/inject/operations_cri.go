@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"kurma.io/stager/tests/daemon"
 	"kurma.io/stager/tests/poll"
@@ -108,13 +109,24 @@ func (w *world) callArgv(method, request string) []string {
 	return []string{w.Client, w.path("cri.sock"), word, method, w.criWords(request)}
 }
 
-// call makes a call of the CRI, and keeps the ID that it answers.
-func (w *world) call(method, request string) result {
+func (w *world) callServer(method, request string) result {
 	if err := w.serverLives(); err != nil {
 		w.hung = "start the server: " + err.Error()
 		return result{code: -1, stderr: err.Error()}
 	}
-	r := w.run(false, w.callArgv(method, request)...)
+	return w.run(false, w.callArgv(method, request)...)
+}
+
+// call makes a call of the CRI, and keeps the ID that it answers.
+func (w *world) call(method, request string) result {
+	r := w.callServer(method, request)
+	if strings.HasSuffix(strings.TrimSpace(r.stderr), "connect: connection refused\"") {
+		select { // a server that is killed closes its socket before it ends
+		case <-w.serverEnd:
+		case <-time.After(w.limit):
+		}
+		r = w.callServer(method, request)
+	}
 	var answer struct {
 		Sandbox   string `json:"podSandboxId"`
 		Container string `json:"containerId"`
