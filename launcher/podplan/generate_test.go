@@ -10,6 +10,7 @@ import (
 
 	"kurma.io/stager/launcher/networks"
 	"kurma.io/stager/launcher/pods"
+	"kurma.io/stager/names"
 )
 
 // The ports of options become ports of the manifest, beside those that it has, and networks options of run.
@@ -81,7 +82,7 @@ func TestAGeneratedManifestHasNoSizeOfATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	app := listIn(generated, "apps")[0].(map[string]any)
-	want := []any{map[string]any{"name": "kurma.io/stager/tty", "value": "true"}}
+	want := []any{map[string]any{"name": names.TTYAnnotation, "value": "true"}}
 	if diff := cmp.Diff(want, app["annotations"]); diff != "" {
 		t.Error(diff)
 	}

@@ -27,6 +27,7 @@ func renamed() map[string][2]string {
 		"StdinAnnotation":         {names.StdinAnnotation, "example.com/lodger/stdin"},
 		"HideProcessesAnnotation": {names.HideProcessesAnnotation, "example.com/lodger/hide-processes"},
 		"TTYAnnotation":           {names.TTYAnnotation, "example.com/lodger/tty"},
+		"TTYSizeAnnotation":       {names.TTYSizeAnnotation, "example.com/lodger/tty-size"},
 		"LogDirAnnotation":        {names.LogDirAnnotation, "example.com/lodger/logs"},
 		"EventsAnnotation":        {names.EventsAnnotation, "example.com/lodger/events"},
 	}
