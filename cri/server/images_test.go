@@ -188,10 +188,9 @@ func TestAnUnchangedImageIsNotPulledAgain(t *testing.T) {
 	}
 }
 
-// The index forgets an image before the store does, so that it keeps one that is pulled again while the files of the
-// first are deleted.
-func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
-	surroundings.Root(t)
+// serverWithRegistry opens a server, beside a registry that has the image.
+func serverWithRegistry(t *testing.T) (*Server, *runtimeapi.ImageSpec) {
+	t.Helper()
 	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
 	config.Fill()
 	s, err := open(t.Context(), config, "test")
@@ -205,7 +204,14 @@ func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := &runtimeapi.ImageSpec{Image: ref.String()}
+	return s, &runtimeapi.ImageSpec{Image: ref.String()}
+}
+
+// The index forgets an image before the store does, so that it keeps one that is pulled again while the files of the
+// first are deleted.
+func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
+	surroundings.Root(t)
+	s, spec := serverWithRegistry(t)
 	pull := func() string {
 		r, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec})
 		if err != nil {
@@ -236,20 +242,7 @@ func TestAnImageThatIsRemovedMayBePulledAgain(t *testing.T) {
 
 // Pulls and removals remove what earlier ones could not.
 func TestLeftoversOfImagesGoWithTheNextCall(t *testing.T) {
-	address, config := serve(t, registry.New()), Config{State: t.TempDir()}
-	config.Fill()
-	s, err := open(t.Context(), config, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := name.ParseReference(address + "/box:1")
-	if err == nil {
-		err = remote.Write(ref, empty.Image)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec := &runtimeapi.ImageSpec{Image: ref.String()}
+	s, spec := serverWithRegistry(t)
 	pull := func() error {
 		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec})
 		return err
@@ -259,11 +252,11 @@ func TestLeftoversOfImagesGoWithTheNextCall(t *testing.T) {
 		return err
 	}
 	for i, call := range []func() error{pull, remove, remove} {
-		err := os.MkdirAll(filepath.Join(config.State, "images/.tmp-earlier/rootfs"), 0o700)
+		err := os.MkdirAll(filepath.Join(s.config.State, "images/.tmp-earlier/rootfs"), 0o700)
 		if err := errors.Join(err, call()); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := filepath.Glob(filepath.Join(config.State, "images/.tmp-*")); left != nil || err != nil {
+		if left, err := filepath.Glob(filepath.Join(s.config.State, "images/.tmp-*")); left != nil || err != nil {
 			t.Errorf("call %d leaves %q, %v", i, left, err)
 		}
 	}
